@@ -14,9 +14,9 @@ import resource
 import sys
 import time
 
-from hostler import light
+from hostler import lean_imports
 
-light.imports()  # as the operator does
+lean_imports.import_lean()  # as the operator does
 
 from hostler.kube import tls  # noqa: E402
 from hostler.kube.client import Client  # noqa: E402

@@ -30,9 +30,9 @@ from aiohttp import web
 from bench import load
 from bench.follow import resident_kib
 from bench.runtime import machine, say, write_section
-from hostler import light
+from hostler import lean_imports
 
-light.imports()  # as the operator does
+lean_imports.import_lean()  # as the operator does
 
 from hostler.apis.assisted import Agent  # noqa: E402
 from hostler.apis.capi import CLUSTER_NAME, CLUSTER_NAMESPACE, Cluster, Machine  # noqa: E402

@@ -1,5 +1,5 @@
 """`python -m hostler` is `hostler`."""
 
-from hostler.cli.start import main
+from hostler.cli.entry_point import main
 
 main()

@@ -321,7 +321,7 @@ MUTANTS = (
         "unit/test_kube_names.py::test_what_no_object_can_be_called_is_not_found_and_not_sent",
     ),
     Mutant(
-        "cli/edge.py",
+        "cli/failures.py",
         "    return _OBEYED.sub(_shown, text)\n",
         "    return text\n",
         "the terminal obeys the name of an object",

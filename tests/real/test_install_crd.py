@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hostler.apis.fleet import NAME, PAUSES_SHOWN, Fleet, FleetStatus, Rule, doc
-from hostler.cli.pause_command import Outcome, create_pause, delete_pauses
+from hostler.cli.pause_objects import Outcome, create_pause, delete_pauses
 from hostler.fleet.decide import CapabilityFacts, FleetFacts, decide_status
 from hostler.install.apply import install
 from hostler.install.crd import Column, definition

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hostler.cli.pause_command import create_pause, delete_pauses
+from hostler.cli.pause_objects import create_pause, delete_pauses
 from hostler.host.holds import HOLDS, Hold, write
 from hostler.install.apply import install
 from hostler.kube.client import Client

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 import typer
 
-from hostler.cli import say
-from hostler.cli.choosing import choice_of, rows_on
-from hostler.cli.each_node import Ended, one_by_one, report, summarise
+from hostler.cli.node_results import Ended, one_by_one, report, summarise
+from hostler.cli.node_selection import choice_of, rows_on
+from hostler.cli.printing import Output
 from hostler.errors import Complaint, Exit
 from hostler.inventory.model import Host, Where
 from hostler.inventory.states import HostKind, HostState
@@ -126,8 +126,8 @@ def test_the_worst_end_is_the_exit_code(capsys: pytest.CaptureFixture[str]) -> N
         Ended("w3", "x", ""),
     ]
     with pytest.raises(typer.Exit) as left:
-        report(found, say.Output.JSON, dry_run=False)
+        report(found, Output.JSON, dry_run=False)
     assert left.value.exit_code == Exit.REFUSED
     assert '"code": 5' in capsys.readouterr().out
-    report(found[2:], say.Output.TABLE, dry_run=False)
+    report(found[2:], Output.TABLE, dry_run=False)
     assert capsys.readouterr() == ("", "")

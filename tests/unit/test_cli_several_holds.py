@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from hostler.capabilities import read_settings
-from hostler.cli.choosing import choice_of, nodes_of
 from hostler.cli.drain import hold_nodes
-from hostler.cli.each_node import Ended
+from hostler.cli.node_results import Ended
+from hostler.cli.node_selection import choice_of, nodes_of
 from hostler.errors import Complaint, Exit
 from hostler.host.holds import HOLDS
 from hostler.kube.client import Client

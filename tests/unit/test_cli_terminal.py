@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.text import Text
 from rich.tree import Tree
 
-from hostler.cli import say
-from hostler.cli.edge import cleaned, note
+from hostler.cli.failures import escape_controls, print_note
+from hostler.cli.printing import print_json, print_rich, print_table, print_text
 
 # Clears the screen; sets the window's title; C1's form of the first; turns the text around.
 ATTACKS = ("\x1b[2J\x1b[H", "\x1b]0;owned\x07", "\x9b2J", "\u202eevil")
@@ -25,12 +25,12 @@ def obeyed(text: str) -> list[str]:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_is_printed_is_not_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"node-1{attack}"
-    say.table(("node", "why"), [(name, f"because {attack}")])
+    print_table(("node", "why"), [(name, f"because {attack}")])
     tree = Tree(Text(name))
     tree.add(Text(attack))
-    say.rich(tree)
-    say.text(f"kind: Node\nname: {name}")
-    note(f"There is no node {name}.")
+    print_rich(tree)
+    print_text(f"kind: Node\nname: {name}")
+    print_note(f"There is no node {name}.")
     shown = capsys.readouterr()
     assert obeyed(shown.out + shown.err) == []
     assert "node-1" in shown.out
@@ -38,7 +38,7 @@ def test_what_is_printed_is_not_obeyed(attack: str, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_json_says_the_same_without_being_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
-    say.json({"name": attack})
+    print_json({"name": attack})
     shown = capsys.readouterr().out
     assert obeyed(shown) == []
     assert json.loads(shown) == {"name": attack}
@@ -46,6 +46,6 @@ def test_json_says_the_same_without_being_obeyed(attack: str, capsys: pytest.Cap
 
 @given(st.text())
 def test_any_text_comes_out_harmless_and_plain_text_as_it_is(text: str) -> None:
-    assert obeyed(cleaned(text)) == []
+    assert obeyed(escape_controls(text)) == []
     if not obeyed(text) and text.isascii():
-        assert cleaned(text) == text
+        assert escape_controls(text) == text

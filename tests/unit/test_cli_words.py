@@ -14,7 +14,7 @@ from hostler import log
 from hostler.capabilities import CAPABILITIES
 from hostler.cli.explain import tree_of
 from hostler.cli.main import app
-from hostler.cli.say import console_of
+from hostler.cli.printing import console_of
 from hostler.errors import Exit
 from hostler.explain.registry import Action, Answer, Explanation, FactSeen, RuleSeen
 from hostler.fleet.decide import CONDITIONS

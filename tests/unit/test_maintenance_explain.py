@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hostler.cli import say
 from hostler.cli.maintenance import _show
+from hostler.cli.printing import Output
 from hostler.explain.registry import Explanation
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
@@ -157,7 +157,7 @@ def test_a_worker_that_is_off_is_in_the_plan() -> None:
 
 
 def shown(status: MaintenanceStatus, capsys: pytest.CaptureFixture[str]) -> str:
-    _show(status, say.Output.TABLE)
+    _show(status, Output.TABLE)
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).split())
 

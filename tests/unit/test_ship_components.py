@@ -13,7 +13,7 @@ import yaml
 from hostler import __version__
 from hostler.apis.metal3 import GROUP
 from hostler.capabilities import ONLY, read_settings
-from hostler.cli.start import plain_flags
+from hostler.cli.entry_point import plain_flags
 from hostler.install.grants import rights_for
 from hostler.install.roles import Account, roles
 from hostler.metal.definitions import infrastructure_definitions

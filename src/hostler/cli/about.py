@@ -10,7 +10,8 @@ import typer
 
 from hostler import __version__
 from hostler.capabilities import RULES, SETTINGS
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import Output, OutputFlag, print_json, print_table, print_text
 from hostler.settings.model import Settings
 from hostler.settings.resolve import complaint, survey
 
@@ -22,7 +23,7 @@ app = typer.Typer()
 def version(
     settings: Settings,
     server: Annotated[bool, typer.Option("--server", help="Ask the API server for its version too.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Print the version, and with --server that of the API server."""
     found = {"hostler": __version__, "python": platform.python_version()}
@@ -31,10 +32,10 @@ def version(
         from hostler.kube.connection_check import check
 
         found["kubernetes"] = ask_cluster(settings, check).git
-    if output is say.Output.JSON:
-        say.json(found)
+    if output is Output.JSON:
+        print_json(found)
     else:
-        say.text("\n".join(f"{name} {value}" for name, value in found.items()))
+        print_text("\n".join(f"{name} {value}" for name, value in found.items()))
 
 
 @app.command()
@@ -42,7 +43,7 @@ def version(
 def config(
     surveyed: tuple[Settings, list[str]],
     running: Annotated[bool, typer.Option("--running", help="Show the settings of the running operator.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Print every setting, its value and where it comes from. Secrets are never printed."""
     from hostler.explain.wire import Config, config_of
@@ -53,10 +54,10 @@ def config(
         from hostler.cli.cluster import ask_operator
 
         found, problems = ask_operator(settings, "/v1/config", Config), []
-    if output is say.Output.JSON:
-        say.json(found)
+    if output is Output.JSON:
+        print_json(found)
     else:
         rows = [(one.name, one.value or "-", one.source, one.room) for one in found.settings]
-        say.table(("setting", "value", "source", "about"), rows)
+        print_table(("setting", "value", "source", "about"), rows)
     if problems:
         raise complaint(problems)

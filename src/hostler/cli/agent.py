@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hostler.cli import say
+from hostler.cli.printing import print_text
 from hostler.errors import Complaint, Exit
 
 app = typer.Typer()
@@ -27,5 +27,5 @@ def agent(write: Target = None) -> int:
         pack(write)
     except OSError as error:
         raise Complaint(f"{write} cannot be written: {error.strerror}.", code=Exit.SETTING) from error
-    say.text(f"{write}: {write.stat().st_size} bytes; any Python 3.11 or newer starts it.")
+    print_text(f"{write}: {write.stat().st_size} bytes; any Python 3.11 or newer starts it.")
     return Exit.OK

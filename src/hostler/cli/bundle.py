@@ -14,8 +14,9 @@ from urllib.parse import quote, unquote, urlsplit
 import typer
 
 from hostler import __version__
-from hostler.cli import flags, say
+from hostler.cli import flags
 from hostler.cli.explain import ASKING
+from hostler.cli.printing import print_note
 from hostler.errors import Complaint, Exit
 from hostler.history.settings import HISTORY_URL
 from hostler.maintenance import settings as maintenance
@@ -62,9 +63,9 @@ def bundle(
     size = f"{len(parts)} files, {file.stat().st_size / 1024:.0f} KiB"
     unread = sum(name.endswith(".missing") for name in parts)
     less = f" {unread} could not be read: what ends in .missing says why." if unread else ""
-    say.note(f"Wrote {file}: {size}.{less} Secrets are removed; look through it before you send it.")
+    print_note(f"Wrote {file}: {size}.{less} Secrets are removed; look through it before you send it.")
     if lacking and not partial:
-        say.note(f"hostler: It lacks {names(lacking, limit=len(lacking))}. With --partial that counts as done.")
+        print_note(f"hostler: It lacks {names(lacking, limit=len(lacking))}. With --partial that counts as done.")
         raise typer.Exit(Exit.FAILED)
 
 

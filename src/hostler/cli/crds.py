@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import print_json, print_note, print_text
 from hostler.settings.model import Settings
 
 app = typer.Typer()
@@ -31,12 +32,12 @@ def crds(
 
         done = ask_cluster(settings, install)
         if output == "json":
-            say.json({"names": [one["metadata"]["name"] for one in made], "installed": True, "why": done})
+            print_json({"names": [one["metadata"]["name"] for one in made], "installed": True, "why": done})
         else:
-            say.note(done)
+            print_note(done)
     elif output == "json":
-        say.json({"apiVersion": "v1", "kind": "List", "items": made})
+        print_json({"apiVersion": "v1", "kind": "List", "items": made})
     else:
         import yaml
 
-        say.text(yaml.safe_dump_all(made, sort_keys=False, width=120))
+        print_text(yaml.safe_dump_all(made, sort_keys=False, width=120))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import say
+from hostler.cli.printing import print_note
 from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
@@ -71,16 +71,16 @@ def demo(
     _nobody_there(dir)
     for number in ENDINGS:  # a terminal that is closed leaves no sandbox behind
         signal.signal(number, signal.default_int_handler)
-    say.note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
-    box = Sandbox.up(dir, Options(fleet="mixed", crds=CRDS), Lines(say.note))
-    say.note(box.news)
+    print_note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
+    box = Sandbox.up(dir, Options(fleet="mixed", crds=CRDS), Lines(print_note))
+    print_note(box.news)
     try:
         _play(box, once)
     finally:
         if not keep:
             for number in ENDINGS:  # a second Ctrl-C would leave half of it running
                 signal.signal(number, signal.SIG_IGN)
-            say.note("Ending the sandbox.")
+            print_note("Ending the sandbox.")
             box.down()
 
 
@@ -102,8 +102,8 @@ def _nobody_there(dir: Path) -> None:
 
 def _look_only() -> None:
     """The user's own cluster: nothing is written, every decision is said once."""
-    say.note(f"KUBECONFIG is set: looking at that cluster ({os.environ['KUBECONFIG']}) in a dry run.")
-    say.note("Nothing is written there. `hostler run` without --dry-run would act. Ctrl-C ends it.\n")
+    print_note(f"KUBECONFIG is set: looking at that cluster ({os.environ['KUBECONFIG']}) in a dry run.")
+    print_note("Nothing is written there. `hostler run` without --dry-run would act. Ctrl-C ends it.\n")
     os.execv(sys.executable, [sys.executable, "-m", "hostler", "run", "--dry-run", "--log-format", "console"])  # nosec B606 # our own program, no input
 
 
@@ -125,7 +125,7 @@ def _play(box: Sandbox, once: bool) -> None:
         if once:
             return
         exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in known.items())
-        say.note(
+        print_note(
             NEXT.format(page=stage.page, exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler")
         )
         stage.wait()
@@ -138,7 +138,7 @@ def _add_metal(box: Sandbox) -> None:
     from hostler.sandbox.load import load_fleet
 
     hosts, machines = MetalHost(name="rack-{i}", count=3), MetalMachine(name="worker-{i}", count=2)
-    load_fleet(box, Fleet(metal=[MetalCluster(name="c1", hosts=[hosts], machines=[machines])]), Lines(say.note))
+    load_fleet(box, Fleet(metal=[MetalCluster(name="c1", hosts=[hosts], machines=[machines])]), Lines(print_note))
 
 
 def _vcenter(box: Sandbox) -> dict[str, str]:
@@ -234,7 +234,7 @@ class Stage:
         return f"http://{self._address}/"
 
     def tell(self, sentence: str) -> None:
-        say.note(f"\n# {sentence}")
+        print_note(f"\n# {sentence}")
 
     def hostler(self, *words: str, may_fail: bool = False) -> None:
         self._run("hostler", [sys.executable, "-m", "hostler", *words], may_fail=may_fail)
@@ -256,7 +256,7 @@ class Stage:
 
         words = ["run", "--only", ",".join(OPTIONAL_NAMES), "--log-format", "console", "--http-address", self._address]
         command = [sys.executable, "-m", "hostler", *words]
-        say.note(f"\n$ hostler {' '.join(words)} &")
+        print_note(f"\n$ hostler {' '.join(words)} &")
         # In a session of its own: Ctrl-C is for us, and we end the operator in good order.
         self._operator = subprocess.Popen(command, env=self._env, start_new_session=True, stdout=sys.stderr)
         try:
@@ -299,7 +299,7 @@ class Stage:
 
     def _run(self, name: str, command: list[str], *, given: str | None = None, may_fail: bool = False) -> None:
         words = command[3:] if name == "hostler" else command[2:]
-        say.note("$ " + " ".join([name, *(f"'{word}'" if " " in word else word for word in words)]))
+        print_note("$ " + " ".join([name, *(f"'{word}'" if " " in word else word for word in words)]))
         done = subprocess.run(command, env=self._env, input=given, text=True, check=False)
         if done.returncode and not may_fail:
             raise Complaint(f"`{name} {words[0]}` ended with code {done.returncode}.", code=Exit.FAILED)

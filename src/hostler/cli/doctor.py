@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from hostler import __version__
-from hostler.cli import flags, say
+from hostler.cli import flags
 from hostler.cli.explain import ASKING
+from hostler.cli.printing import Output, OutputFlag, print_json, print_table
 from hostler.errors import Complaint, Exit
 from hostler.history.settings import HISTORY_URL
 from hostler.maintenance import settings as maintenance
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 @app.command()
 @flags.takes(*ASKING, also=(CLUSTER_NAME, HISTORY_URL, *maintenance.SETTINGS))
-def doctor(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+def doctor(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
     Looks at the cluster, the operator, its rights and its vCenters, every node, what was begun and nobody goes on
@@ -297,8 +298,8 @@ def _untrusted(endpoint: Endpoint, error: Complaint) -> VCenterSeen:
     return VCenterSeen(endpoint.name, untrusted=f"{error.sentence} It shows SHA-256 {shown}.")
 
 
-def _show(found: list[Finding], output: say.Output) -> None:
-    if output is say.Output.JSON:
-        say.json(found)
+def _show(found: list[Finding], output: Output) -> None:
+    if output is Output.JSON:
+        print_json(found)
         return
-    say.table(("level", "what", "found", "to mend it"), [(one.level, one.what, one.why, one.fix) for one in found])
+    print_table(("level", "what", "found", "to mend it"), [(one.level, one.what, one.why, one.fix) for one in found])

@@ -15,9 +15,9 @@ from typing import Any
 
 from hostler.apis.fleet import NAME, Fleet, FleetSpec, Pause
 from hostler.capabilities import BY_NAME
-from hostler.cli import say
-from hostler.cli.each_node import Ended, one_by_one, refused
-from hostler.cli.pause_command import list_pauses
+from hostler.cli.node_results import Ended, one_by_one, refused
+from hostler.cli.pause_objects import list_pauses
+from hostler.cli.printing import escape_controls, print_note, print_table
 from hostler.drain.executor import Executor
 from hostler.drain.loop import drain
 from hostler.drain.model import Act, Decision, Policy, State
@@ -130,8 +130,8 @@ async def _give_back(client: Client, writer: Writer, found: list[Ended], who: st
         await keeper.let_go(client, writer, one.node, who)
         again = "Try again; to do it all the same: --beyond-ceiling"
         back = refused(one.node, Complaint(too_many, hint=again, code=Exit.REFUSED))
-        say.note(f"hostler: {back.why}")
-        say.note(back.hint)
+        print_note(f"hostler: {back.why}")
+        print_note(back.hint)
         found = [back if other is one else other for other in found]
     return found
 
@@ -162,7 +162,7 @@ async def drain_nodes(
         if not asked.dry_run:
             here = nodes if found is None else [one.node for one in found if not one.code]
             held_now = "may be held by now" if found is None else "stays held" if len(here) == 1 else "stay held"
-            say.note(f"No more pods are asked to go, but {names(here, limit=len(here))} {held_now}: {_back(*here)}")
+            print_note(f"No more pods are asked to go, but {names(here, limit=len(here))} {held_now}: {_back(*here)}")
         raise
 
 
@@ -259,9 +259,9 @@ class _Show:
         from rich.status import Status
 
         if isinstance(self._line, Status):
-            self._line.update(say.cleaned(sentence))
+            self._line.update(escape_controls(sentence))
         else:
-            say.note(sentence)
+            print_note(sentence)
 
 
 @contextlib.contextmanager
@@ -284,7 +284,7 @@ def ended_of(node: str, decision: Decision, asked: Asked, *, live: bool) -> Ende
         "blockers": [{"pod": one.pod, "budget": one.budget, "why": one.why} for one in decision.blockers],
     }
     if asked.dry_run and live:
-        say.table(
+        print_table(
             ("pod", "would", "why"),
             [(one.key, "stay" if one.act is Act.SKIP else one.act.value, one.why) for one in decision.verdicts],
         )

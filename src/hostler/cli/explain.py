@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import typer
 
-from hostler.cli import flags, kinds, say
+from hostler.cli import flags, kinds
+from hostler.cli.printing import Output, OutputFlag, print_json, print_rich, print_table, print_text
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import LEASE_NAME, OPERATOR, SERVICE
 from hostler.settings.model import Settings
@@ -33,21 +34,21 @@ What = Annotated[
 
 @app.command()
 @flags.takes(*ASKING)
-def explain(settings: Settings, what: What, output: say.OutputFlag = say.Output.TABLE) -> None:
+def explain(settings: Settings, what: What, output: OutputFlag = Output.TABLE) -> None:
     """Say why something was or was not done: every rule with the facts it saw."""
     _ask(settings, "explain", what, output)
 
 
 @app.command()
 @flags.takes(*ASKING)
-def plan(settings: Settings, what: What, output: say.OutputFlag = say.Output.TABLE) -> None:
+def plan(settings: Settings, what: What, output: OutputFlag = Output.TABLE) -> None:
     """Say what would be done next. Nothing is changed."""
     _ask(settings, "plan", what, output)
 
 
 @app.command()
 @flags.takes(*ASKING)
-def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """Show the fleet at a glance: conditions, capabilities, who leads, what is out of service."""
     from hostler.cli.cluster import ask_operator
     from hostler.explain.wire import StatusAnswer
@@ -55,16 +56,16 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
     try:
         answer = ask_operator(settings, "/v1/status", StatusAnswer)
     except Complaint as complaint:
-        from hostler.cli import objects
+        from hostler.cli import without_operator
 
-        answer = objects.read_instead(settings, complaint, objects.read_status)
-    if output is say.Output.JSON:
-        say.json(answer)
+        answer = without_operator.read_instead(settings, complaint, without_operator.read_status)
+    if output is Output.JSON:
+        print_json(answer)
     else:
         _show_status(answer)
 
 
-def _ask(settings: Settings, verb: str, what: str, output: say.Output) -> None:
+def _ask(settings: Settings, verb: str, what: str, output: Output) -> None:
     kind, slash, name = what.partition("/")
     if not (kind and slash and name):
         raise Complaint(
@@ -83,15 +84,17 @@ def _ask(settings: Settings, verb: str, what: str, output: say.Output) -> None:
     except NotKnown as unknown:
         raise why_unmanaged(settings, about, name) or unknown from None
     except Complaint as complaint:
-        from hostler.cli import objects
+        from hostler.cli import without_operator
 
         if verb != "explain" or about.name != "node":  # nothing on the object says what would be decided
             raise
-        answer = objects.read_instead(settings, complaint, lambda client: objects.read_node(client, name))
-    if output is say.Output.JSON:
-        say.json(answer)
+        answer = without_operator.read_instead(
+            settings, complaint, lambda client: without_operator.read_node(client, name)
+        )
+    if output is Output.JSON:
+        print_json(answer)
     else:
-        say.rich(tree_of(answer))
+        print_rich(tree_of(answer))
 
 
 def tree_of(answer: Answer) -> Tree:
@@ -129,7 +132,7 @@ def _fact(fact: FactSeen) -> str:
 def _show_status(answer: StatusAnswer) -> None:
     shown = answer.status
     counts = shown.counts
-    say.table(
+    print_table(
         ("", ""),
         [
             ("operator", f"{answer.identity or 'none answers'}, version {answer.version or 'unknown'}"),
@@ -141,14 +144,14 @@ def _show_status(answer: StatusAnswer) -> None:
             ("ceiling", f"{counts.unavailable} of {counts.ceiling} used"),
         ],
     )
-    say.text("")
+    print_text("")
     conditions = [(one.type, str(one.status), one.reason, one.message) for one in shown.conditions]
-    say.table(("condition", "status", "reason", "message"), conditions)
-    say.text("")
+    print_table(("condition", "status", "reason", "message"), conditions)
+    print_text("")
     here = (
         answer.leads and not answer.dry_run
     ) or not answer.identity  # "may write" is the fleet's standing; this replica may have to wait
-    say.table(
+    print_table(
         ("capability", "on", "writes", "why"),
         [
             (one.name, _yes(one.enabled), _writes(one.writes, here, answer.dry_run), one.reason)

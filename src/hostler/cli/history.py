@@ -12,8 +12,9 @@ from urllib.parse import urlencode
 import typer
 from typer.core import TyperGroup
 
-from hostler.cli import explain, flags, say
+from hostler.cli import explain, flags
 from hostler.cli.hosts import Output, OutputFlag, print_data
+from hostler.cli.printing import console_of, print_note, print_table, print_text
 from hostler.instant import parse
 from hostler.settings.model import Settings
 
@@ -78,7 +79,7 @@ def show(
         print_data(answer, output)
     elif output is Output.NAME:
         for entry in reversed(answer.entries):
-            say.text(entry.id)
+            print_text(entry.id)
     else:
         _print_entries(answer, wide=output is Output.WIDE)
 
@@ -102,7 +103,7 @@ def export(settings: Settings, since: After = "") -> None:
     while not complete:
         answer = ask_operator(settings, _path({"after": after, "since": instant, "most": PAGE}), HistoryAnswer)
         if answer.entries:
-            say.text("\n".join(msgspec.json.encode(entry).decode() for entry in answer.entries))
+            print_text("\n".join(msgspec.json.encode(entry).decode() for entry in answer.entries))
             after = answer.entries[-1].id
         complete = answer.complete or not answer.entries
 
@@ -127,13 +128,13 @@ def _print_entries(answer: HistoryAnswer, *, wide: bool) -> None:
     from hostler.history.listing import COLUMNS, MORE_COLUMNS, WIDE_COLUMNS, entry_rows, narrow_lines
 
     for note in answer.notes:
-        say.note(note)
+        print_note(note)
     if not answer.entries:
-        say.note("Nothing happened, as far as the history goes.")
+        print_note("Nothing happened, as far as the history goes.")
         return
     if not answer.complete:
-        say.note(f"Only the newest {len(answer.entries)} entries are shown; --most shows more.")
-    if wide or say.console_of(sys.stdout.isatty()).width >= WIDE_COLUMNS:
-        say.table([*COLUMNS, *(MORE_COLUMNS if wide else ())], entry_rows(answer, more=wide))
+        print_note(f"Only the newest {len(answer.entries)} entries are shown; --most shows more.")
+    if wide or console_of(sys.stdout.isatty()).width >= WIDE_COLUMNS:
+        print_table([*COLUMNS, *(MORE_COLUMNS if wide else ())], entry_rows(answer, more=wide))
     else:
-        say.text("\n".join(narrow_lines(answer)))
+        print_text("\n".join(narrow_lines(answer)))

@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from hostler.cli import explain, flags, say
+from hostler.cli import explain, flags
+from hostler.cli.printing import print_json, print_note, print_table, print_text
 from hostler.errors import Complaint, Exit
 from hostler.inventory.states import HostKind, HostState, SortBy
 from hostler.settings.foundation import CLUSTER_NAME
@@ -96,7 +97,7 @@ def list_hosts(
             if complaint.code is not Exit.UNREACHABLE:
                 raise
             answer = ask_cluster(settings, lambda client: _look(client, settings[CLUSTER_NAME]))
-            say.note(f"{complaint.sentence} {complaint.hint}".strip())
+            print_note(f"{complaint.sentence} {complaint.hint}".strip())
         rows = select_rows(answer.hosts, wanted, sort_by)
         seen = [_what_counts(row) for row in rows]
         if seen != shown:
@@ -130,7 +131,7 @@ def show_host(settings: Settings, name: Name, output: OutputFlag = Output.TABLE)
 
     answer = ask_operator(settings, f"/v1/hosts/{quote(name, safe='')}", HostAnswer)
     if output is Output.NAME:
-        say.text(answer.row.host.id)
+        print_text(answer.row.host.id)
     elif output in (Output.JSON, Output.YAML):
         print_data(answer, output)
     else:
@@ -150,7 +151,7 @@ def _selector_of(text: str) -> tuple[Requirement, ...]:
 def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> None:
     if output is Output.NAME:
         for row in rows:
-            say.text(row.host.id)
+            print_text(row.host.id)
         return
     if output in (Output.JSON, Output.YAML):
         import msgspec
@@ -160,15 +161,15 @@ def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> Non
     from hostler.inventory.listing import summarise
 
     for note in answer.notes:
-        say.note(note)
-    say.note(summarise(rows))
+        print_note(note)
+    print_note(summarise(rows))
     if not rows:
         return
     from hostler.cli.columns import fit, terminal_width
 
     wide = output is Output.WIDE
     cells = [_cells(row, answer.at, wide) for row in rows]
-    say.text("\n".join(fit(_columns(wide), cells, None if wide else terminal_width())))
+    print_text("\n".join(fit(_columns(wide), cells, None if wide else terminal_width())))
 
 
 def _columns(wide: bool) -> list[Column]:
@@ -210,10 +211,10 @@ def _print_host(answer: HostAnswer) -> None:
     row, now = answer.row, answer.at
     host, safe = row.host, row.safe_to_stop
     for note in answer.notes:
-        say.note(note)
-    say.text(f"{host.name}: {host.state}{f' for {age}' if (age := age_text(host.since, now)) else ''}. {host.why}")
+        print_note(note)
+    print_text(f"{host.name}: {host.state}{f' for {age}' if (age := age_text(host.since, now)) else ''}. {host.why}")
     if row.overdue is not None:
-        say.text(f"Overdue by {age_text(now - row.overdue.by, now)}: longer than {row.overdue.why}.")
+        print_text(f"Overdue by {age_text(now - row.overdue.by, now)}: longer than {row.overdue.why}.")
     facts = [
         ("id", host.id), ("kind", host.kind), ("where", where_of(row)), ("cluster", host.cluster), ("node", host.node),
         ("decided by", host.capability), ("next", host.next), ("waiting for", host.waiting),
@@ -223,7 +224,7 @@ def _print_host(answer: HostAnswer) -> None:
         *(("note", note) for note in host.notes),
         *(("layer", layer.key) for layer in answer.layers),
     ]  # fmt: skip
-    say.table(("", ""), [fact for fact in facts if fact[1]])
+    print_table(("", ""), [fact for fact in facts if fact[1]])
 
 
 def _print_timeline(settings: Settings, host: str) -> None:
@@ -238,7 +239,7 @@ def _print_timeline(settings: Settings, host: str) -> None:
     try:
         answer = ask_operator(settings, f"/v1/history?{urlencode({'host': host, 'most': TIMELINE})}", HistoryAnswer)
     except Complaint as complaint:  # the host is shown all the same
-        say.note(f"What happened to it cannot be shown: {complaint.sentence}")
+        print_note(f"What happened to it cannot be shown: {complaint.sentence}")
         return
     if not answer.entries:
         return
@@ -252,9 +253,9 @@ def _print_timeline(settings: Settings, host: str) -> None:
         for entry in answer.entries
     ]
     columns = [Column("time (utc)"), Column("what"), Column("after", 1, 5), Column("why", 2, 20, needed=True)]
-    say.text("\n".join(["", *fit(columns, rows, terminal_width())]))
+    print_text("\n".join(["", *fit(columns, rows, terminal_width())]))
     if not answer.complete:
-        say.note(f"These are the newest {TIMELINE}; `hostler history {host} --since 30d` shows more.")
+        print_note(f"These are the newest {TIMELINE}; `hostler history {host} --since 30d` shows more.")
 
 
 def complete_host(context: typer.Context, incomplete: str) -> list[str]:
@@ -278,9 +279,9 @@ def one_line(text: str) -> str:
 
 def print_data(data: object, output: Output) -> None:
     if output is Output.JSON:
-        say.json(data)
+        print_json(data)
         return
     import msgspec
     import yaml
 
-    say.text(yaml.safe_dump(msgspec.to_builtins(data), sort_keys=False, allow_unicode=True))
+    print_text(yaml.safe_dump(msgspec.to_builtins(data), sort_keys=False, allow_unicode=True))

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
 from hostler.ingress.settings import INGRESS_WORKLOADS
 from hostler.settings.model import Settings
 
@@ -21,20 +22,20 @@ def group() -> None:
 
 @app.command()
 @flags.takes(*flags.CLUSTER, INGRESS_WORKLOADS)
-def status(settings: Settings, resolve: Resolving = True, output: say.OutputFlag = say.Output.TABLE) -> None:
+def status(settings: Settings, resolve: Resolving = True, output: OutputFlag = Output.TABLE) -> None:
     """Show every ingress: where it belongs, what decided that, where its pods are."""
     from hostler.cli.cluster import ask_cluster
     from hostler.ingress.look import status_of
 
     named = settings[INGRESS_WORKLOADS]
     lines = ask_cluster(settings, lambda client: status_of(client, resolving=resolve, named=named))
-    if output is say.Output.JSON:
-        say.json(lines)
+    if output is Output.JSON:
+        print_json(lines)
         return
     if not lines:
-        say.note("There is no IngressController in this cluster, and the Fleet names no ingress to be placed.")
+        print_note("There is no IngressController in this cluster, and the Fleet names no ingress to be placed.")
         return
-    say.table(
+    print_table(
         ("ingress", "placement", "decided by", "replicas", "pods", "state"),
         [
             (one.name, one.placement, one.decided_by, one.replicas, "; ".join(one.pods) or "none", one.state)
@@ -43,4 +44,4 @@ def status(settings: Settings, resolve: Resolving = True, output: say.OutputFlag
     )
     for one in lines:
         if one.wildcard:
-            say.text(f"{one.name}: {one.wildcard}")
+            print_text(f"{one.name}: {one.wildcard}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import say
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
 from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
@@ -28,19 +28,21 @@ RootCa = Annotated[
 
 
 @app.command()
-def plan(config: ConfigFile, output: say.OutputFlag = say.Output.TABLE) -> None:
+def plan(config: ConfigFile, output: OutputFlag = Output.TABLE) -> None:
     """Say what is decided for a new cluster, and why. Nothing is written."""
     from hostler.ingress import install
 
     steps = install.decide_layout(_config(config)).steps
-    if output is say.Output.JSON:
-        say.json([{"what": one.field, "value": one.value, "from": one.decided_by, "why": one.why} for one in steps])
+    if output is Output.JSON:
+        print_json([{"what": one.field, "value": one.value, "from": one.decided_by, "why": one.why} for one in steps])
     else:
-        say.table(("what", "value", "from", "why"), [(one.field, one.value, one.decided_by, one.why) for one in steps])
+        print_table(
+            ("what", "value", "from", "why"), [(one.field, one.value, one.decided_by, one.why) for one in steps]
+        )
 
 
 @app.command()
-def manifests(config: ConfigFile, folder: Folder, root_ca: RootCa, output: say.OutputFlag = say.Output.TABLE) -> None:
+def manifests(config: ConfigFile, folder: Folder, root_ca: RootCa, output: OutputFlag = Output.TABLE) -> None:
     """Write the Ingress, Infrastructure and Scheduler manifests and worker.ign: all of them, or nothing."""
     problems: list[str] = []
     read = _read(config, problems)
@@ -49,13 +51,13 @@ def manifests(config: ConfigFile, folder: Folder, root_ca: RootCa, output: say.O
     assert read is not None
     files = _files(read, certificates)
     written = _write(folder, files)
-    if output is say.Output.JSON:
-        say.json({"dir": str(folder), "written": written, "files": sorted(files)})
+    if output is Output.JSON:
+        print_json({"dir": str(folder), "written": written, "files": sorted(files)})
         return
     for name in sorted(files):
-        say.text(str(folder / name))
+        print_text(str(folder / name))
     if not written:
-        say.note("All of this was there already, word for word; nothing was written.")
+        print_note("All of this was there already, word for word; nothing was written.")
 
 
 # -- reading

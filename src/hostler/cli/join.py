@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import flags, join_boot, say
+from hostler.cli import flags, join_boot
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table
 from hostler.errors import Complaint, Exit
 from hostler.join.settings import (
     JOIN_BOOTSTRAPPERS,
@@ -60,7 +61,7 @@ Cluster = Annotated[
 
 @app.command()
 @flags.takes(*flags.CLUSTER, JOIN_SPOKES, also=RULES)
-def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+def csrs(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
     from hostler.cli.cluster import ask_cluster
     from hostler.join.look import listed
@@ -72,15 +73,15 @@ def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
         settings, lambda client: verdicts_everywhere(client, _asked(client, settings), spokes)
     )
     for one in problems:
-        say.note(one)
-    if output is say.Output.JSON:
-        say.json([listed(one, cluster) for cluster, one in found])
+        print_note(one)
+    if output is Output.JSON:
+        print_json([listed(one, cluster) for cluster, one in found])
         return
     if not found:
-        say.note("No certificate request of a node is pending.")
+        print_note("No certificate request of a node is pending.")
         return
     where = bool(spokes)
-    say.table(
+    print_table(
         ("request", *(("cluster",) if where else ()), "kind", "node", "verdict", "why"),
         [
             (
@@ -91,7 +92,9 @@ def csrs(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
         ],
     )  # fmt: skip
     if any(one.act is Act.APPROVE for _, one in found):
-        say.note("Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`.")
+        print_note(
+            "Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`."
+        )
 
 
 @app.command()
@@ -110,7 +113,7 @@ def expect(
         bool, typer.Option("--pending", help="Let in the request it has made already; a kubelet makes no second one.")
     ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Expect it no longer.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Expect a host: its first certificate request within that time is approved by the operator, once.
 
@@ -125,41 +128,43 @@ def expect(
     join_boot.node_name(name)
     if remove:
         there = ask_cluster(settings, lambda client: look.unexpect(client, name))
-        if output is say.Output.JSON:
-            say.json({"name": name, "removed": there})
+        if output is Output.JSON:
+            print_json({"name": name, "removed": there})
         else:
-            say.note(f"{name} is expected no longer." if there else f"{name} was not expected.")
+            print_note(f"{name} is expected no longer." if there else f"{name} was not expected.")
         return
     addresses = tuple(_address(one) for one in address or ())
     made, waiting = ask_cluster(settings, lambda client: look.expect(client, name, addresses, span, pending=pending))
     if waiting and not pending:
-        say.note(
+        print_note(
             f"{', '.join(waiting)} asked for node {name} before, and stays pending: let it in with "
             f"`hostler join expect {name} --pending` or `hostler join approve {waiting[0]}`."
         )
-    if output is say.Output.JSON:
-        say.json(made)
+    if output is Output.JSON:
+        print_json(made)
     else:
-        say.note(f"{name} is expected until {made.until}. Its requests are approved by an operator with --only join.")
+        print_note(f"{name} is expected until {made.until}. Its requests are approved by an operator with --only join.")
 
 
-def _show_expected(settings: Settings, output: say.Output) -> None:
+def _show_expected(settings: Settings, output: Output) -> None:
     import msgspec
 
     from hostler.cli.cluster import ask_cluster
     from hostler.join.look import expected
 
     found = ask_cluster(settings, expected)
-    if output is say.Output.JSON:
-        say.json([{**msgspec.to_builtins(one), "byProven": compared} for one, compared in found])
+    if output is Output.JSON:
+        print_json([{**msgspec.to_builtins(one), "byProven": compared} for one, compared in found])
     elif found:
         rows = [
             (one.name, one.since, one.until, ", ".join(one.addresses) or "-", _writer(one.by, compared))
             for one, compared in found
         ]
-        say.table(("host", "since", "until", "addresses", "by"), rows)
+        print_table(("host", "since", "until", "addresses", "by"), rows)
     else:
-        say.note("No host is expected by name. Hosts of an inventory (docs/join.md) are expected without being named.")
+        print_note(
+            "No host is expected by name. Hosts of an inventory (docs/join.md) are expected without being named."
+        )
 
 
 def _writer(by: str, compared: bool) -> str:
@@ -176,7 +181,7 @@ def approve(
     request: Annotated[str, typer.Argument(metavar="CSR", help="The request's name.", show_default=False)],
     cluster: Cluster = "",
     yes: Annotated[bool, typer.Option("--yes", help="Approve although a rule does not hold, without asking.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Approve one certificate request by hand, after every rule that does not hold was shown."""
     from hostler.cli.cluster import ask_cluster
@@ -186,19 +191,19 @@ def approve(
     found, verdict = ask_cluster(settings, lambda client: _judged_in(client, settings, request, cluster))
     failed = [one for one in verdict.rules if one.outcome is not Outcome.HOLDS]
     for one in failed:
-        say.note(f"{one.name}: {one.outcome}. {one.why}.")
+        print_note(f"{one.name}: {one.outcome}. {one.why}.")
     _only_what_may_be(verdict)
     if failed and not yes:
-        say.note(f"Whoever made this request becomes node {verdict.node}, with everything a node may do.")
+        print_note(f"Whoever made this request becomes node {verdict.node}, with everything a node may do.")
         if not typer.confirm(f"Approve {request} all the same?", default=False, err=True):
             raise Complaint(f"{request} was not approved.", code=Exit.REFUSED)
     space = settings[NAMESPACE]
     if not ask_cluster(settings, lambda client: _approve_in(client, settings, found, verdict, cluster)):
-        say.note(f"There is no namespace {space}, so no operator will remember it (--namespace is the operator's).")
-    if output is say.Output.JSON:
-        say.json({**look.listed(verdict, cluster), "approved": True})
+        print_note(f"There is no namespace {space}, so no operator will remember it (--namespace is the operator's).")
+    if output is Output.JSON:
+        print_json({**look.listed(verdict, cluster), "approved": True})
     else:
-        say.note(f"{request} is approved: node {verdict.node}.")
+        print_note(f"{request} is approved: node {verdict.node}.")
 
 
 def _only_what_may_be(verdict: Verdict) -> None:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import print_note, print_text
 from hostler.errors import Complaint, Exit
 from hostler.settings.model import Settings
 from hostler.settings.readers import ADDRESS, LABEL, Address
@@ -63,12 +64,12 @@ def ignition(
 
     content, note = _content(settings, root_ca, server, check, integrated)
     if out is None:
-        say.text(content.decode())
+        print_text(content.decode())
     else:
         write_secret(out, content)
     file = str(out) if out is not None else "worker.ign"
-    say.note(f"On the new machine, booted from the live image: {made.installer_line(device, file=file)}")
-    say.note(note)
+    print_note(f"On the new machine, booted from the live image: {made.installer_line(device, file=file)}")
+    print_note(note)
 
 
 @flags.takes(*flags.CLUSTER)
@@ -120,11 +121,13 @@ def serve(
 
     def ready(path: str) -> None:
         url = f"{'https' if tls else 'http'}://{shown}{path}"
-        say.text(made.installer_line(device, url=url, hash=made.digest(content)))
-        say.note(f"Serving for {span}{f', {times} times at most' if times else ''}. {note}")
+        print_text(made.installer_line(device, url=url, hash=made.digest(content)))
+        print_note(f"Serving for {span}{f', {times} times at most' if times else ''}. {note}")
 
-    served = asyncio.run(run(content, at.host, at.port, terms, tls, ready, lambda who: say.note(f"Fetched by {who}.")))
-    say.note(f"Ended; it was fetched {served} times.")
+    served = asyncio.run(
+        run(content, at.host, at.port, terms, tls, ready, lambda who: print_note(f"Fetched by {who}."))
+    )
+    print_note(f"Ended; it was fetched {served} times.")
 
 
 @flags.takes(*flags.CLUSTER)
@@ -167,10 +170,10 @@ def cloud_init(
     token, pin, address = ask_cluster(settings, work)
     content = kubeadm.cloud_init(name, kubeadm.join_configuration(name, address, token, (pin,), labels))
     if out is None:
-        say.text(content)
+        print_text(content)
     else:
         write_secret(out, content.encode())
-    say.note(f"The token {token.id} ends in {span}; whoever has this file may ask to become a node until then.")
+    print_note(f"The token {token.id} ends in {span}; whoever has this file may ask to become a node until then.")
 
 
 @flags.takes(*flags.CLUSTER)
@@ -180,7 +183,7 @@ def guide(settings: Settings, name: Annotated[str, typer.Argument(metavar="NAME"
     from hostler.join.boot import version_of
 
     version = ask_cluster(settings, version_of)
-    say.text("\n".join(_openshift(version, name) if version else _plain(name)))
+    print_text("\n".join(_openshift(version, name) if version else _plain(name)))
 
 
 def _openshift(version: str, name: str) -> list[str]:
@@ -375,4 +378,4 @@ def write_secret(path: Path, content: bytes) -> None:
         raise Complaint(f"{path} cannot be written: {error.strerror}.", code=Exit.REFUSED) from error
     with os.fdopen(handle, "wb") as file:
         file.write(content)
-    say.text(str(path))
+    print_text(str(path))

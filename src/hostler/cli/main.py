@@ -25,16 +25,16 @@ from hostler.cli import (
     manifests,
     nodes,
     operations,
+    pause,
     provider,
     rights,
     run,
-    say,
-    stop,
     vcenter,
     web,
 )
-from hostler.cli.edge import guarded
 from hostler.cli.examples import add_examples
+from hostler.cli.failures import run_guarded
+from hostler.cli.printing import print_note, print_text
 from hostler.errors import Exit
 from hostler.safety.switches import load_part
 
@@ -50,7 +50,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        say.text(f"hostler {__version__}")
+        print_text(f"hostler {__version__}")
         raise typer.Exit
 
 
@@ -72,7 +72,7 @@ for group in (
     operations,
     history,
     web,
-    stop,
+    pause,
     nodes,
     explain,
     doctor,
@@ -103,7 +103,7 @@ def main() -> None:
 
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    return guarded(lambda: _command(arguments), arguments)
+    return run_guarded(lambda: _command(arguments), arguments)
 
 
 def _command(arguments: Sequence[str]) -> int:
@@ -125,8 +125,8 @@ def _usage(error: TyperException) -> int:
     message = error.format_message().replace("Value error, ", "")  # a word of the library's own library
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
-        say.text(message)
+        print_text(message)
         return Exit.USAGE
-    say.note(f"hostler: {message if message.endswith(('.', '?')) else message + '.'}")
-    say.note(f"See: {context.command_path if context is not None else 'hostler'} --help")
+    print_note(f"hostler: {message if message.endswith(('.', '?')) else message + '.'}")
+    print_note(f"See: {context.command_path if context is not None else 'hostler'} --help")
     return error.exit_code

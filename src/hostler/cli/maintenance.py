@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import typer
 
-from hostler.cli import explain, flags, say
+from hostler.cli import explain, flags
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_rich, print_table, print_text
 from hostler.errors import Complaint, Exit
 from hostler.settings.model import Settings
 
@@ -29,7 +30,7 @@ def group() -> None:
 
 @app.command()
 @flags.takes(*explain.ASKING)
-def status(settings: Settings, watch: Watching = False, output: say.OutputFlag = say.Output.TABLE) -> None:
+def status(settings: Settings, watch: Watching = False, output: OutputFlag = Output.TABLE) -> None:
     """Show every maintenance under way: node, VM, ESXi host, state, since when, what blocks it, what comes next."""
     from hostler.cli.cluster import ask_operator
     from hostler.maintenance.status import MaintenanceStatus
@@ -40,16 +41,16 @@ def status(settings: Settings, watch: Watching = False, output: say.OutputFlag =
             found = ask_operator(settings, "/v1/maintenance", MaintenanceStatus)
         except Complaint as complaint:
             if before is not None and complaint.code is Exit.UNREACHABLE:
-                say.note(f"{complaint.sentence} Asking again.")  # an operator that is being replaced
+                print_note(f"{complaint.sentence} Asking again.")  # an operator that is being replaced
                 time.sleep(WATCH_SECONDS)
                 continue
-            from hostler.cli import objects
+            from hostler.cli import without_operator
 
-            _show(objects.read_instead(settings, complaint, objects.read_maintenance), output)
+            _show(without_operator.read_instead(settings, complaint, without_operator.read_maintenance), output)
             return
         if found != before:
             before = found
-            if watch and sys.stdout.isatty() and output is say.Output.TABLE:
+            if watch and sys.stdout.isatty() and output is Output.TABLE:
                 sys.stdout.write("\x1b[2J\x1b[H")
             _show(found, output)
         if not watch:
@@ -59,31 +60,31 @@ def status(settings: Settings, watch: Watching = False, output: say.OutputFlag =
 
 @app.command()
 @flags.takes(*explain.ASKING)
-def plan(settings: Settings, host: EsxiHost, output: say.OutputFlag = say.Output.TABLE) -> None:
+def plan(settings: Settings, host: EsxiHost, output: OutputFlag = Output.TABLE) -> None:
     """Say what would happen if this ESXi host entered maintenance now. Nothing is changed."""
     from hostler.cli.cluster import ask_operator
     from hostler.explain.registry import Answer
 
     answer = ask_operator(settings, f"/v1/plan/esxi/{quote(host, safe='')}", Answer)
-    if output is say.Output.JSON:
-        say.json(answer)
+    if output is Output.JSON:
+        print_json(answer)
     else:
-        say.rich(explain.tree_of(answer))
+        print_rich(explain.tree_of(answer))
 
 
-def _show(found: MaintenanceStatus, output: say.Output) -> None:
-    if output is say.Output.JSON:
-        say.json(found)
+def _show(found: MaintenanceStatus, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(found)
         return
     for sentence in (*found.notes, *found.unknown):
-        say.note(sentence)
+        print_note(sentence)
     if found.unknown:
         other = "what is shown may be old" if found.rows else "no maintenance of a node is known"
-        say.note(f"Cannot tell whether an ESXi host is entering maintenance; {other}.")
+        print_note(f"Cannot tell whether an ESXi host is entering maintenance; {other}.")
     elif not found.rows:
-        say.note("No managed node is in maintenance, and no ESXi host under one is entering it.")
+        print_note("No managed node is in maintenance, and no ESXi host under one is entering it.")
     if found.rows:
-        say.table(
+        print_table(
             ("node", "vm", "esxi host", "state", "since", "blocked by", "next"),
             [
                 (one.node, one.vm, one.host, one.state or one.phase, one.since, one.blocked_by or "-", one.next or "-")
@@ -91,4 +92,4 @@ def _show(found: MaintenanceStatus, output: say.Output) -> None:
             ],
         )
     for waiting in found.foreign:
-        say.text(f"{waiting.host} also waits for VMs that are not ours: {', '.join(waiting.vms)}")
+        print_text(f"{waiting.host} also waits for VMs that are not ours: {', '.join(waiting.vms)}")

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from hostler.capabilities import ONLY
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import print_text
 from hostler.install.config_map import IN_CONFIG_MAP
 from hostler.maintenance.settings import GPU_NODE_LABEL
 from hostler.settings.foundation import DRY_RUN, LEASE_NAME, METRICS_AUTHENTICATION, NAMESPACE
@@ -69,4 +70,4 @@ def manifests(
         label=str(settings[GPU_NODE_LABEL]), settings=told, vcenter=vcenter, ca=ca, openshift=openshift,
         policies=policies,
     )  # fmt: skip
-    say.text(yaml.safe_dump_all(made(wanted), sort_keys=False, width=120))
+    print_text(yaml.safe_dump_all(made(wanted), sort_keys=False, width=120))

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from hostler.capabilities import BY_NAME
-from hostler.cli import flags, say
+from hostler.cli import flags
 from hostler.cli.explain import ASKING
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
 from hostler.cli.withdrawing import refuse_while_on
 from hostler.errors import Complaint, Exit
 from hostler.metal.settings import (
@@ -33,19 +34,19 @@ def group() -> None:
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def hosts(settings: Settings, within: Within = "", output: say.OutputFlag = say.Output.TABLE) -> None:
+def hosts(settings: Settings, within: Within = "", output: OutputFlag = Output.TABLE) -> None:
     """Show every host: its state, who has it, where it is, and why it is unavailable."""
     from hostler.cli.cluster import ask_cluster
     from hostler.metal.look import hosts_of
 
     lines = ask_cluster(settings, lambda client: hosts_of(client, within or None))
-    if output is say.Output.JSON:
-        say.json(lines)
+    if output is Output.JSON:
+        print_json(lines)
         return
     if not lines:
-        say.note(f"There is no BareMetalHost in {f'namespace {within}' if within else 'this cluster'}.")
+        print_note(f"There is no BareMetalHost in {f'namespace {within}' if within else 'this cluster'}.")
         return
-    say.table(
+    print_table(
         ("host", "state", "consumer", "failure domain", "last used", "why not available"),
         [
             (one.host, one.state, one.consumer, one.failure_domain, one.last_used, one.why_not_available)
@@ -56,19 +57,19 @@ def hosts(settings: Settings, within: Within = "", output: say.OutputFlag = say.
 
 @app.command()
 @flags.takes(*flags.CLUSTER, METAL_STRICT_FAILURE_DOMAINS)
-def capacity(settings: Settings, template: Template, output: say.OutputFlag = say.Output.TABLE) -> None:
+def capacity(settings: Settings, template: Template, output: OutputFlag = Output.TABLE) -> None:
     """Say how many machines of a template fit now, and what limits that."""
     from hostler.cli.cluster import ask_cluster
     from hostler.metal.look import capacity_of
 
     strict = settings[METAL_STRICT_FAILURE_DOMAINS]
     found = ask_cluster(settings, lambda client: capacity_of(client, template, strict=strict))
-    if output is say.Output.JSON:
-        say.json(found)
+    if output is Output.JSON:
+        print_json(found)
         return
-    say.text(f"{found.fit} of {found.hosts} hosts are available now to machines of {found.template}.")
+    print_text(f"{found.fit} of {found.hosts} hosts are available now to machines of {found.template}.")
     if found.limits:
-        say.table(("why not the others", "hosts"), [(why, str(number)) for why, number in found.limits.items()])
+        print_table(("why not the others", "hosts"), [(why, str(number)) for why, number in found.limits.items()])
 
 
 @app.command()
@@ -76,7 +77,7 @@ def capacity(settings: Settings, template: Template, output: say.OutputFlag = sa
 def takeover(
     settings: Settings,
     check: Annotated[bool, typer.Option("--check", help="Say what taking over would change.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Say what would change if metal took over from another Metal3 provider now. Writes nothing.
 
@@ -109,10 +110,10 @@ def takeover(
         return sorted([*there, *lines, *gone], key=lambda line: order.index(line.effect))
 
     found = ask_cluster(settings, look)
-    if output is say.Output.JSON:
-        say.json(found)
+    if output is Output.JSON:
+        print_json(found)
     else:
-        say.table(("", "what", "why", "to mend it"), [(one.effect, one.what, one.why, one.fix) for one in found])
+        print_table(("", "what", "why", "to mend it"), [(one.effect, one.what, one.why, one.fix) for one in found])
     first = [one for one in found if one.effect is Effect.FIRST]
     if first:
         raise typer.Exit(Exit.FAILED)
@@ -123,7 +124,7 @@ def takeover(
 def withdraw(
     settings: Settings,
     yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Take back what metal put on hosts, once it is switched off: before another provider takes over, or none.
 
@@ -147,12 +148,12 @@ def withdraw(
         refuse_while_on(settings, "metal", yes=yes)
         leftovers.refuse_mid_move(left)
         for line in done:
-            say.note(f"{line}.")
-        say.note(leftovers.NO_MOVE)
+            print_note(f"{line}.")
+        print_note(leftovers.NO_MOVE)
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
         ask_cluster(settings, lambda client: leftovers.take_back(client, left))
-    if output is say.Output.JSON:
-        say.json({"done": done})
+    if output is Output.JSON:
+        print_json({"done": done})
     else:
-        say.note("Done." if done else "Nothing of metal is left on the hosts of this cluster.")
+        print_note("Done." if done else "Nothing of metal is left on the hosts of this cluster.")

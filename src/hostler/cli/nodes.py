@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import explain, flags, kinds, say
+from hostler.cli import explain, flags, kinds
+from hostler.cli.printing import Output, OutputFlag
 from hostler.errors import Exit
 from hostler.settings.foundation import (
     DRAIN_REFUSE_EMPTY_DIR,
@@ -18,7 +19,7 @@ from hostler.settings.foundation import (
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.cli.each_node import Ended
+    from hostler.cli.node_results import Ended
     from hostler.kube.client import Client
 
 app = typer.Typer()
@@ -52,13 +53,13 @@ def hold(
     rack: Rack = "",
     holder: Annotated[str, typer.Option("--holder", help="Hold in this name instead of your own.")] = "",
     beyond: Beyond = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Keep nodes out of service: cordon each and say for whom and why. Others' holds stay."""
-    from hostler.cli.choosing import choice_of, nodes_of
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import hold_nodes
-    from hostler.cli.each_node import report
+    from hostler.cli.node_results import report
+    from hostler.cli.node_selection import choice_of, nodes_of
     from hostler.kube.self_review import who_am_i
 
     _given(why, "--why")
@@ -82,13 +83,13 @@ def release(
     rack: Rack = "",
     holder: Annotated[str, typer.Option("--holder", help="Release this holder's hold instead of your own.")] = "",
     everybody: Annotated[bool, typer.Option("--all", help="Release every hold on these nodes.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """End holds. The last one to leave uncordons its node, unless it was cordoned before."""
-    from hostler.cli.choosing import choice_of, nodes_of
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import writer_of
-    from hostler.cli.each_node import Ended, one_by_one, report
+    from hostler.cli.node_results import Ended, one_by_one, report
+    from hostler.cli.node_selection import choice_of, nodes_of
     from hostler.host import keeper
     from hostler.kube.self_review import who_am_i
 
@@ -138,21 +139,21 @@ def drain(
     ] = None,
     beyond: Beyond = False,
     even_if_paused: Annotated[bool, typer.Option("--even-if-paused", help="Also while Hostler is paused.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Hold nodes and move their pods away, as PodDisruptionBudgets allow; ends when they are empty or time is up.
 
     All are held first, then they are emptied one after the other.
     """
-    from hostler.cli.choosing import choice_of, nodes_of
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.drain import Asked, drain_nodes
-    from hostler.cli.each_node import report
+    from hostler.cli.node_results import report
+    from hostler.cli.node_selection import choice_of, nodes_of
 
     _given(why, "--why")
     choice = choice_of(nodes or (), selector, esxi, rack)
     asked = Asked(why, timeout or settings[DRAIN_TIMEOUT_SECONDS], beyond, even_if_paused, settings[DRY_RUN])
-    live = output is say.Output.TABLE
+    live = output is Output.TABLE
 
     async def work(client: Client) -> list[Ended]:
         return await drain_nodes(client, await nodes_of(client, settings, choice), asked, settings, live=live)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from hostler.cli import explain, flags, say
+from hostler.cli import explain, flags
 from hostler.cli.hosts import Output, OutputFlag, one_line, print_data
+from hostler.cli.printing import print_note, print_text
 from hostler.settings.model import Settings
 
 app = typer.Typer()
@@ -30,15 +31,15 @@ def operations(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
         return
     if output is Output.NAME:
         for one in answer.operations:
-            say.text(one.id)
+            print_text(one.id)
         return
     for note in answer.notes:
-        say.note(note)
+        print_note(note)
     if not answer.operations:
-        say.note("Nothing is under way.")
+        print_note("Nothing is under way.")
         return
     blocked = sum(bool(one.blocked_by) for one in answer.operations)
-    say.note(f"{count(len(answer.operations), 'operation')}, {blocked} blocked")
+    print_note(f"{count(len(answer.operations), 'operation')}, {blocked} blocked")
     rows = [
         [
             one.kind, one.name, one.state, age_text(one.since, answer.at) + (" (overdue)" if one.overdue else ""),
@@ -51,4 +52,4 @@ def operations(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
         Column("what"), Column("name", 2, 16, needed=True), Column("state"), Column("since"), Column("done"),
         Column("blocked by", 3, 30, needed=True), Column("why", 1, 20),
     ]  # fmt: skip
-    say.text("\n".join(fit(columns, rows, None if wide else terminal_width())))
+    print_text("\n".join(fit(columns, rows, None if wide else terminal_width())))

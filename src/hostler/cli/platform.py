@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags
 from hostler.cli.explain import ASKING
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
 from hostler.cli.withdrawing import refuse_while_on
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
@@ -23,20 +24,20 @@ def group() -> None:
 
 @app.command()
 @flags.takes(*flags.CLUSTER, UNINITIALISED_GRACE_SECONDS)
-def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """Show nodes by class, scoped DaemonSets and where they may run, and what the operator last said of both."""
     from hostler.cli.cluster import ask_cluster
     from hostler.platform.look import status_of
 
     found = ask_cluster(settings, lambda client: status_of(client, settings[UNINITIALISED_GRACE_SECONDS]))
-    if output is say.Output.JSON:
-        say.json(found)
+    if output is Output.JSON:
+        print_json(found)
         return
-    say.table(
+    print_table(
         ("class", "nodes", "names"), [(one.kind, str(len(one.nodes)), one.words) for one in found.classes if one.nodes]
     )
-    say.text("")
-    say.table(
+    print_text("")
+    print_table(
         ("daemonset", "platform", "rule", "state", "way", "may run on", "kept off"),
         [
             (one.name, one.platform, one.rule, one.state, one.way, one.may_run_words, one.kept_off_words)
@@ -45,15 +46,15 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
     )
     for note in (found.note, found.node_deletion):
         if note:
-            say.note(note)
+            print_note(note)
     if found.conditions:
-        say.text("")
-        say.table(
+        print_text("")
+        print_table(
             ("condition", "status", "reason", "message"),
             [(one.type, str(one.status), one.reason, one.message) for one in found.conditions],
         )
     else:
-        say.note("No operator has said anything about this yet: `hostler run --only platform`.")
+        print_note("No operator has said anything about this yet: `hostler run --only platform`.")
 
 
 @app.command()
@@ -61,7 +62,7 @@ def status(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> Non
 def withdraw(
     settings: Settings,
     yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Take back what platform put into the cluster, once it is switched off or before Hostler goes.
 
@@ -76,14 +77,14 @@ def withdraw(
     if done:
         refuse_while_on(settings, "platform", yes=yes)
         for line in done:
-            say.note(f"{line}.")
+            print_note(f"{line}.")
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
         ask_cluster(settings, lambda client: leftovers.take_back(client, left))
-    if output is say.Output.JSON:
-        say.json({"done": done})
+    if output is Output.JSON:
+        print_json({"done": done})
     else:
-        say.note("Done." if done else "Nothing of platform is left in this cluster.")
+        print_note("Done." if done else "Nothing of platform is left in this cluster.")
 
 
 @app.command()
@@ -94,7 +95,7 @@ def remove_driver(
         str, typer.Argument(metavar="DRIVER", help="csi.vsphere.vmware.com, to say what is meant.", show_default=False)
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Uninstall OpenShift's vSphere CSI driver from the whole cluster, if no volume needs it.
 
@@ -108,12 +109,12 @@ def remove_driver(
     verdict = removal.decide_removal(driver, found, ask_cluster(settings, removal.find_use))
     if verdict.refused is not None or found is None:
         raise Complaint(verdict.why, hint=verdict.hint, code=Exit.REFUSED)
-    say.note(verdict.why)
+    print_note(verdict.why)
     if not verdict.done:
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
         ask_cluster(settings, lambda client: removal.remove_driver(client, found))
-    if output is say.Output.JSON:
-        say.json({"driver": driver, "removed": True})
+    if output is Output.JSON:
+        print_json({"driver": driver, "removed": True})
     else:
-        say.note(f"It is put back with: {removal.PUT_BACK}")
+        print_note(f"It is put back with: {removal.PUT_BACK}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hostler.capabilities import read_settings
-from hostler.cli.start import operate, provider_settings
+from hostler.cli.entry_point import operate, provider_settings
 from hostler.metal.settings import PROVIDER_FLAGS
 
 app = typer.Typer()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import flags, join_boot, say
+from hostler.cli import flags, join_boot
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
@@ -32,9 +33,7 @@ def group() -> None:
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def status(
-    settings: Settings, agent: Maybe = "", within: Within = "", output: say.OutputFlag = say.Output.TABLE
-) -> None:
+def status(settings: Settings, agent: Maybe = "", within: Within = "", output: OutputFlag = Output.TABLE) -> None:
     """Show hosts: state, since when, cluster, why it stands so, how far a download is."""
     from hostler.cli.cluster import ask_cluster
     from hostler.reclaim import commands
@@ -45,13 +44,13 @@ def status(
         return await commands.lines(client, within or None)
 
     found = ask_cluster(settings, find)
-    if output is say.Output.JSON:
-        say.json(found)
+    if output is Output.JSON:
+        print_json(found)
         return
     if not found:
-        say.note("There is no Agent here.")
+        print_note("There is no Agent here.")
         return
-    say.table(
+    print_table(
         ("agent", "hostname", "state", "since", "cluster", "reason", "progress", "message"),
         [
             (one.agent, one.hostname, one.state, one.since, one.cluster, one.reason, one.progress, one.message)
@@ -72,14 +71,14 @@ def start(
             metavar="NAMESPACE/NAME", help="Also if this cluster loses its control plane.", show_default=False
         ),
     ] = "",
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Take an installed host out of its cluster and restart it into discovery. Its disks are not wiped."""
     from hostler.reclaim import commands
 
     def ask(found: Agent) -> None:
         line = commands.line_of(found)
-        say.note(f"{line.agent} ({line.hostname}) leaves {line.cluster}: its node is restarted into discovery.")
+        print_note(f"{line.agent} ({line.hostname}) leaves {line.cluster}: its node is restarted into discovery.")
         if not yes and not typer.confirm("Return it to discovery?", default=False, err=True):
             raise Complaint(f"{line.agent} stays as it is.", code=Exit.REFUSED)
 
@@ -91,7 +90,7 @@ def start(
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def cancel(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.TABLE) -> None:
+def cancel(settings: Settings, agent: Name, output: OutputFlag = Output.TABLE) -> None:
     """Cancel before the host is restarted. It stays unbound, and its installed system goes on."""
     from hostler.reclaim import commands
 
@@ -100,7 +99,7 @@ def cancel(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def retry(settings: Settings, agent: Name, output: say.OutputFlag = say.Output.TABLE) -> None:
+def retry(settings: Settings, agent: Name, output: OutputFlag = Output.TABLE) -> None:
     """Try again, after the cause of a failure is fixed."""
     from hostler.reclaim import commands
 
@@ -122,14 +121,14 @@ def token(
     from hostler.cli.cluster import ask_cluster
     from hostler.reclaim import commands
 
-    say.text(ask_cluster(settings, lambda client: commands.token(client, infra_env, settings[NAMESPACE], span)))
+    print_text(ask_cluster(settings, lambda client: commands.token(client, infra_env, settings[NAMESPACE], span)))
 
 
 def _request(
     settings: Settings,
     name: str,
     request: Callable[[Client, Agent], Awaitable[str]],
-    output: say.Output,
+    output: Output,
     ask: Callable[[Agent], None] = lambda agent: None,
 ) -> None:
     from hostler.cli.cluster import ask_cluster
@@ -139,7 +138,7 @@ def _request(
     found = ask_cluster(settings, lambda client: commands.find(client, name))
     ask(found)
     said = ask_cluster(settings, lambda client: request(client, found))
-    if output is say.Output.JSON:
-        say.json({"agent": key_of(found.metadata), "said": said})
+    if output is Output.JSON:
+        print_json({"agent": key_of(found.metadata), "said": said})
     else:
-        say.note(said)
+        print_note(said)

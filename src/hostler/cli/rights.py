@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostler.capabilities import ONLY
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import print_json, print_note, print_table, print_text
 from hostler.metal.settings import METAL_NAMESPACES
 from hostler.settings.foundation import CONFIG, LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
@@ -51,9 +52,9 @@ def rights(
         case "yaml":
             import yaml
 
-            say.text(yaml.safe_dump_all(roles(found, who, openshift=openshift), sort_keys=False, width=120))
+            print_text(yaml.safe_dump_all(roles(found, who, openshift=openshift), sort_keys=False, width=120))
         case "json":
-            say.json(found)
+            print_json(found)
         case "table":
             rows = [
                 (
@@ -66,7 +67,7 @@ def rights(
                 for one in found
                 if openshift or not one.openshift
             ]
-            say.table(("on", "verbs", "where", "only", "why"), rows)
+            print_table(("on", "verbs", "where", "only", "why"), rows)
         case _:
             raise typer.BadParameter("must be table, json or yaml", param_hint="--output")
 
@@ -80,16 +81,16 @@ def _print_people(who: Account, output: str) -> None:
         case "yaml":
             import yaml
 
-            say.text(yaml.safe_dump_all(people_roles(who.name, **named), sort_keys=False, width=120))
+            print_text(yaml.safe_dump_all(people_roles(who.name, **named), sort_keys=False, width=120))
         case "json":
-            say.json(PEOPLE)
+            print_json(PEOPLE)
         case "table":
             for role in PEOPLE:
                 rows = [
                     (one.resource, ", ".join(one.verbs), names(object_names(one, **named)), one.why)
                     for one in role.rights
                 ]
-                say.table((f"{who.name}-{role.name}", "verbs", "only", "why"), rows)
-                say.note(role.equals)
+                print_table((f"{who.name}-{role.name}", "verbs", "only", "why"), rows)
+                print_note(role.equals)
         case _:
             raise typer.BadParameter("must be table, json or yaml", param_hint="--output")

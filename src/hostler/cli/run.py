@@ -8,7 +8,7 @@ import typer
 
 from hostler.capabilities import RULES, SETTINGS
 from hostler.cli import flags
-from hostler.cli.start import operate
+from hostler.cli.entry_point import operate
 from hostler.settings.model import Settings
 from hostler.settings.resolve import resolve
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
 from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def up(
     node_lease_duration_seconds: Annotated[
         int, typer.Option(min=1, help="How long a node's lease lasts; it is renewed four times as often.")
     ] = 40,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Start a sandbox, and build it first if this is the first time on this machine.
 
@@ -109,11 +110,11 @@ def up(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was started is ended
     with _progress() as progress:
         box = Sandbox.up(dir, options, progress, asked=_given(context))
-    if output is say.Output.JSON:
-        say.json({"news": box.news, "seconds": box.timings, **_describe(box)})
+    if output is Output.JSON:
+        print_json({"news": box.news, "seconds": box.timings, **_describe(box)})
         return
-    say.note(box.news)
-    say.text(_what_next(box, dir))
+    print_note(box.news)
+    print_text(_what_next(box, dir))
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -132,7 +133,7 @@ def down(
     keep: Annotated[
         bool, typer.Option("--keep", help="End the processes but keep the data; `up` goes on from there.")
     ] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """End a sandbox: exactly the processes it started, and every file it made."""
     from hostler.sandbox import Sandbox
@@ -141,26 +142,26 @@ def down(
     ended = [part.name for part in box.status() if part.alive]
     box.down(keep=keep)
     left = f"Its data is kept in {box.layout.root}." if keep else "Nothing is left of it."
-    if output is say.Output.JSON:
-        say.json({"ended": ended, "kept": keep})
+    if output is Output.JSON:
+        print_json({"ended": ended, "kept": keep})
     else:
-        say.note(f"Ended {', '.join(ended) or 'nothing: no part was alive'}. {left}")
+        print_note(f"Ended {', '.join(ended) or 'nothing: no part was alive'}. {left}")
 
 
 @app.command()
-def status(dir: Dir = HERE, output: say.OutputFlag = say.Output.TABLE) -> None:
+def status(dir: Dir = HERE, output: OutputFlag = Output.TABLE) -> None:
     """Show each part: alive or not, process, port, memory. For a dead one the end of its log, and exit code 1."""
     from hostler.sandbox import Sandbox
 
     box = Sandbox.open(dir)
     parts = box.status()
-    if output is say.Output.JSON:
-        say.json({**_describe(box), "parts": parts})
+    if output is Output.JSON:
+        print_json({**_describe(box), "parts": parts})
     else:
-        say.table(("part", "alive", "pid", "port", "memory", "cpu", "log"), [_row(part) for part in parts])
+        print_table(("part", "alive", "pid", "port", "memory", "cpu", "log"), [_row(part) for part in parts])
         for part in parts:
             if not part.alive:
-                say.note(f"\n{part.name} is dead. The end of {part.log}:\n{part.last_lines or '(empty)'}")
+                print_note(f"\n{part.name} is dead. The end of {part.log}:\n{part.last_lines or '(empty)'}")
     if not all(part.alive for part in parts):
         raise typer.Exit(Exit.FAILED)
 
@@ -169,7 +170,7 @@ def status(dir: Dir = HERE, output: say.OutputFlag = say.Output.TABLE) -> None:
 def build(
     extras: Extras = "",
     force: Annotated[bool, typer.Option("--force", help="Build again even if it is there.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Build the sandbox's programs now, so that the first `up` does not have to.
 
@@ -186,10 +187,10 @@ def build(
         built = {program: str(ensure(program, progress, force=force)) for program in (*PROGRAMS, *wanted)}
         if "capi" in wanted:
             components(progress)
-    if output is say.Output.JSON:
-        say.json(built)
+    if output is Output.JSON:
+        print_json(built)
     else:
-        say.table(("program", "file"), list(built.items()))
+        print_table(("program", "file"), list(built.items()))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -221,7 +222,7 @@ def workload(
     ],
     namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Of the Cluster.")] = "default",
     dir: Dir = HERE,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Make another sandbox the workload cluster of a Cluster in this one: `hostler sandbox workload c1 --from w`.
 
@@ -234,11 +235,11 @@ def workload(
 
     box, other = Sandbox.open(dir), Sandbox.open(source)
     secrets = connect_workload(box, other, namespace, cluster)
-    if output is say.Output.JSON:
-        say.json({"cluster": cluster, "namespace": namespace, "workload": str(other.layout.root), "secrets": secrets})
+    if output is Output.JSON:
+        print_json({"cluster": cluster, "namespace": namespace, "workload": str(other.layout.root), "secrets": secrets})
     else:
         written = " and ".join(secrets)
-        say.note(f"{namespace}/{cluster} has its workload cluster in {other.layout.root}; wrote secrets {written}.")
+        print_note(f"{namespace}/{cluster} has its workload cluster in {other.layout.root}; wrote secrets {written}.")
 
 
 def _open_for(context: typer.Context, dir: Path) -> Sandbox | None:
@@ -250,7 +251,7 @@ def _open_for(context: typer.Context, dir: Path) -> Sandbox | None:
     except Complaint:
         if not {"--help", "-h"} & {*context.args}:
             raise
-        say.text(context.get_help())
+        print_text(context.get_help())
         return None
     if not box.alive("kube-apiserver"):
         raise Complaint(
@@ -267,7 +268,7 @@ def maintenance(
     what: Annotated[Maintenance, typer.Argument(help="enter, exit, or cancel a running enter.")],
     host: Annotated[str, typer.Argument(help="An ESXi host of the sandbox's vCenter.")],
     dir: Dir = HERE,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Do what a vSphere administrator does: put an ESXi host into maintenance mode, or take it out again.
 
@@ -293,7 +294,7 @@ def power(
         bool, typer.Option("--soft", help="Ask the guest to shut down instead of pulling the plug.")
     ] = False,
     dir: Dir = HERE,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Switch a VM on or off. Its node follows: no heartbeat while it is off, a new boot id when it is back."""
     from hostler.sandbox import Sandbox
@@ -320,7 +321,7 @@ def fault(
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Take back every fault that is still to come.")] = False,
     dir: Dir = HERE,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Let a call on the sandbox's vCenter fail, so that you see what an operator does then.
 
@@ -336,13 +337,13 @@ def fault(
     else:
         wanted = {"method": method, "fault": fault, "vm": vm, "host": host, "times": times, "delaySeconds": delay}
         answer = box.control("POST", "/faults", {**wanted, "asTask": as_task})
-    if output is say.Output.JSON:
-        say.json(answer)
+    if output is Output.JSON:
+        print_json(answer)
     elif not answer["faults"]:
-        say.note("No call will fail.")
+        print_note("No call will fail.")
     else:
         rows = [_fault_row(one) for one in answer["faults"]]
-        say.table(("method", "fault", "only for", "times left", "seen", "comes"), rows)
+        print_table(("method", "fault", "only for", "times left", "seen", "comes"), rows)
 
 
 def _fault_row(one: dict[str, Any]) -> tuple[str, ...]:
@@ -359,7 +360,7 @@ def crash(
         bool, typer.Option("--ha", help="High Availability starts its VMs on other hosts after 2 s.")
     ] = False,
     dir: Dir = HERE,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Take the power of an ESXi host away: vCenter only sees that it does not answer; its nodes go silent."""
     from hostler.sandbox import Sandbox
@@ -373,7 +374,7 @@ def recover(
     host: Annotated[str, typer.Argument(help="A host that crashed.")],
     power_on: Annotated[bool, typer.Option("--power-on", help="It starts the VMs that ran on it by itself.")] = False,
     dir: Dir = HERE,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Bring a crashed ESXi host back. It has booted, so the VMs that ran on it are off."""
     from hostler.sandbox import Sandbox
@@ -382,12 +383,12 @@ def recover(
     _answer(answer, f"{host} is back", output)
 
 
-def _answer(answer: dict[str, Any], sentence: str, output: say.Output) -> None:
-    if output is say.Output.JSON:
-        say.json(answer)
+def _answer(answer: dict[str, Any], sentence: str, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(answer)
     else:
         tasks = answer.get("task") or ", ".join(answer.get("tasks", []))
-        say.note(f"{sentence}{f' ({tasks})' if tasks else ''}.")
+        print_note(f"{sentence}{f' ({tasks})' if tasks else ''}.")
 
 
 def _absolute(fleet: str | None) -> str | None:
@@ -466,7 +467,7 @@ class _Plain:
     def __enter__(self) -> Progress:
         from hostler.sandbox.build import Lines
 
-        return Lines(say.note)
+        return Lines(print_note)
 
     def __exit__(self, *_: object) -> None:
         """Nothing to put away."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
@@ -34,7 +35,7 @@ def group() -> None:
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def show(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
+def show(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """List what every vCenter is recognised by: its CA or its certificate, since when, and who accepted it.
 
     Reads Secret hostler-vcenter-trust in the operator's namespace; you need `get` on it. What a setting decides
@@ -54,16 +55,16 @@ def show(settings: Settings, output: say.OutputFlag = say.Output.TABLE) -> None:
             entries.append(read_entry(data))
         except NotAnEntry as error:
             broken[key] = str(error)
-    if output is say.Output.JSON:
-        say.json({"trusted": entries, "unreadable": broken})
+    if output is Output.JSON:
+        print_json({"trusted": entries, "unreadable": broken})
         return
     for key, why in broken.items():
-        say.note(f"The entry {key} cannot be used: {why}. `hostler vcenter trust` writes it again.")
+        print_note(f"The entry {key} cannot be used: {why}. `hostler vcenter trust` writes it again.")
     if entries:
         rows = [(one.vcenter, _recognised_by(one), one.sha256, one.by, one.since) for one in entries]
-        say.table(("vcenter", "recognised by", "first seen sha-256", "accepted by", "since"), rows)
+        print_table(("vcenter", "recognised by", "first seen sha-256", "accepted by", "since"), rows)
     elif not broken:
-        say.note(f"Nothing is remembered of any vCenter in namespace {settings[NAMESPACE]}.")
+        print_note(f"Nothing is remembered of any vCenter in namespace {settings[NAMESPACE]}.")
 
 
 @app.command()
@@ -73,7 +74,7 @@ def trust(
     host: Host,
     sha256: Fingerprint = "",
     yes: Annotated[bool, typer.Option("--yes", help="Without asking.")] = False,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Accept a vCenter's certificate, after you compared its fingerprint with the one that vCenter itself shows.
 
@@ -113,15 +114,15 @@ def trust(
                 hint="Nothing was changed. Look at vCenter itself which one is right.", code=Exit.REFUSED,
             )  # fmt: skip
         for title, text in lines:
-            say.note(f"{title}: {text}")
+            print_note(f"{title}: {text}")
     if not yes and not typer.confirm(f"Trust vCenter {name} by this certificate from now on?", default=False, err=True):
         raise Complaint("Nothing was changed.", code=Exit.REFUSED)
     entry = Entry(name, wanted) if seen is None else make_entry(name, seen.leaf, _pin(*where, seen))
     entry = ask_cluster(settings, lambda client: _accept(client, settings[NAMESPACE], entry_key(*where), entry))
-    if output is say.Output.JSON:
-        say.json(entry)
+    if output is Output.JSON:
+        print_json(entry)
     else:
-        say.note(f"vCenter {name} is recognised by {_recognised_by(entry)} from now on; the operator connects soon.")
+        print_note(f"vCenter {name} is recognised by {_recognised_by(entry)} from now on; the operator connects soon.")
 
 
 async def _accept(client: Client, namespace: str, key: str, entry: Entry) -> Entry:
@@ -151,12 +152,12 @@ def _recognised_by(entry: Entry) -> str:
     return f"its CA ({entry.issuer})" if entry.ca else "its certificate"
 
 
-def _print_certificate(name: str, lines: list[tuple[str, str]], output: say.Output) -> None:
-    if output is say.Output.JSON:
-        say.json({"vcenter": name, **{title.replace(" ", "_"): text for title, text in lines}})
+def _print_certificate(name: str, lines: list[tuple[str, str]], output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"vcenter": name, **{title.replace(" ", "_"): text for title, text in lines}})
         return
-    say.table(("", ""), lines)
-    say.note(
+    print_table(("", ""), lines)
+    print_note(
         f"Nothing was changed. If vCenter itself shows it too: hostler vcenter trust {name} --sha256 {lines[-1][1]}"
     )
 
@@ -173,5 +174,5 @@ def _look(host: str, port: int, *, needed: bool) -> Seen | None:
             raise Complaint(
                 sentence, hint="Give --sha256 to trust it without looking.", code=Exit.UNREACHABLE
             ) from None
-        say.note(f"{sentence} Its subject and dates cannot be shown, and only this certificate will pass.")
+        print_note(f"{sentence} Its subject and dates cannot be shown, and only this certificate will pass.")
         return None

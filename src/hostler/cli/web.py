@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import explain, flags, say
+from hostler.cli import explain, flags
+from hostler.cli.printing import print_note, print_text
 from hostler.settings.foundation import CONTEXT, LEASE_NAME, NAMESPACE, OPERATOR, SERVICE, kubeconfig_path
 from hostler.settings.model import Settings
 
@@ -79,14 +80,14 @@ async def _serve(upstream: Upstream, port: int, *, look: bool, quiet: bool) -> N
     server = LocalServer(upstream, port)
     await server.start()
     try:
-        say.text(server.url)
+        print_text(server.url)
         sys.stdout.flush()
         if not quiet:
             try:
                 async with upstream.open("/v1/status"):
-                    say.note("The page is there until Ctrl-C. The address is a secret of yours.")
+                    print_note("The page is there until Ctrl-C. The address is a secret of yours.")
             except Declined as declined:
-                say.note(f"{declined.message} The page shows this too, and tries again.")
+                print_note(f"{declined.message} The page shows this too, and tries again.")
         if look:
             await asyncio.to_thread(_open_browser, server.url)
         await asyncio.Event().wait()
@@ -102,4 +103,4 @@ def _open_browser(url: str) -> None:
     import webbrowser
 
     if not webbrowser.open(url):
-        say.note("No browser could be started; open the address above in yours.")
+        print_note("No browser could be started; open the address above in yours.")

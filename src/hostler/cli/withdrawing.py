@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostler.cli import say
+from hostler.cli.printing import print_note
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import OPERATOR
 from hostler.settings.model import Settings
@@ -23,7 +23,7 @@ def refuse_while_on(settings: Settings, capability: str, *, yes: bool) -> None:
                 hint="Say where it is or was with --operator URL, or leave --yes out and answer for it.",
                 code=Exit.REFUSED,
             ) from None
-        say.note(f"Whether an operator still has {capability} on is not known: {none.sentence}")
+        print_note(f"Whether an operator still has {capability} on is not known: {none.sentence}")
         return
     if any(one.name == capability and one.enabled for one in answer.status.capabilities):
         raise Complaint(

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from hostler.capabilities import read_settings
-from hostler.cli.objects import ALL_THAT_IS_KNOWN, read_instead, read_maintenance, read_node, read_status
+from hostler.cli.without_operator import ALL_THAT_IS_KNOWN, read_instead, read_maintenance, read_node, read_status
 from hostler.errors import Complaint, Exit
 from hostler.explain.client import NoOperator
 from hostler.host.maintenance import HOST, SINCE, STATE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hostler.cli import say
+from hostler.cli.printing import print_note
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import names
 from hostler.inventory.listing import where_of
@@ -81,7 +81,7 @@ async def nodes_of(client: Client, settings: Settings, choice: Choice) -> tuple[
     if not found:
         see = "hostler hosts -o wide" if choice.esxi else "kubectl get nodes --show-labels"
         raise Complaint(f"No node matches {choice.said}.", hint=f"See: {see}", code=Exit.REFUSED)
-    say.note(f"{choice.said}: {names(found, limit=ALL)}.")
+    print_note(f"{choice.said}: {names(found, limit=ALL)}.")
     return tuple(found)
 
 
@@ -109,11 +109,11 @@ async def _nodes_on(client: Client, settings: Settings, esxi: str) -> set[str]:
 
     answer = await ask_operator_by(client, settings, "/v1/hosts", HostsAnswer)
     for sentence in answer.notes:
-        say.note(sentence)
+        print_note(sentence)
     here = rows_on(answer.hosts, esxi)
     for row in here:
         for sentence in () if row.host.node else row.host.notes:
-            say.note(f"{row.host.name} is left as it is. {sentence}")
+            print_note(f"{row.host.name} is left as it is. {sentence}")
     return {row.host.node for row in here if row.host.node}
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from hostler.cli import say
 from hostler.cli.cluster import complaint_of
+from hostler.cli.printing import Output, print_json, print_note
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import count, names
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
@@ -59,17 +59,17 @@ def refused(node: str, complaint: Complaint) -> Ended:
 
 
 def _tell(ended: Ended) -> None:
-    say.note(f"hostler: {ended.why}" if ended.code else ended.why)
+    print_note(f"hostler: {ended.why}" if ended.code else ended.why)
     if ended.hint:
-        say.note(ended.hint)
+        print_note(ended.hint)
 
 
-def report(found: Sequence[Ended], output: say.Output, *, dry_run: bool) -> None:
+def report(found: Sequence[Ended], output: Output, *, dry_run: bool) -> None:
     """Print what came of it, and leave with the worst of the exit codes."""
-    if output is say.Output.JSON:
-        say.json({"dryRun": dry_run, "nodes": [data_of(one) for one in found]})
+    if output is Output.JSON:
+        print_json({"dryRun": dry_run, "nodes": [data_of(one) for one in found]})
     if len(found) > 1:
-        say.note(summarise(found, dry_run=dry_run))
+        print_note(summarise(found, dry_run=dry_run))
     if worst := max(one.code for one in found):
         raise typer.Exit(worst)
 

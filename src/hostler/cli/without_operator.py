@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from hostler.apis.fleet import NAME, Fleet
-from hostler.cli import say
 from hostler.cli.cluster import ask_cluster
-from hostler.cli.pause_command import list_pauses
+from hostler.cli.pause_objects import list_pauses
+from hostler.cli.printing import print_note
 from hostler.errors import Complaint, Exit
 from hostler.explain.client import NoOperator
 from hostler.explain.registry import Answer, Explanation, FactSeen
@@ -40,7 +40,7 @@ def read_instead(settings: Settings, complaint: Complaint, look: Callable[[Clien
         found = ask_cluster(settings, look)
     except Complaint as second:
         raise second if second.code is Exit.REFUSED else complaint from None
-    say.note(f"{complaint.sentence} {complaint.hint}".strip())
+    print_note(f"{complaint.sentence} {complaint.hint}".strip())
     return found
 
 

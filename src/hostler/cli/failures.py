@@ -1,4 +1,4 @@
-"""Where an error becomes words and an exit code. Needs no library of the command line: the operator has none."""
+"""How a failure becomes a sentence and an exit code. Needs no library of the command line: the operator has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hostler.errors import Complaint, Exit
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def cleaned(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The text as a terminal may be given it: names and messages of objects are whatever their writers chose."""
     return _OBEYED.sub(_shown, text)
 
@@ -24,19 +24,19 @@ def _shown(found: re.Match[str]) -> str:
     return f"^{chr(code + 64)}" if code < 32 else f"\\u{code:04x}"
 
 
-def note(sentence: str) -> None:
+def print_note(sentence: str) -> None:
     """A message for the person at the terminal; never part of the data."""
-    print(cleaned(sentence), file=sys.stderr, flush=True)
+    print(escape_controls(sentence), file=sys.stderr, flush=True)
 
 
-def guarded(command: Callable[[], int], arguments: Sequence[str]) -> int:
+def run_guarded(command: Callable[[], int], arguments: Sequence[str]) -> int:
     """The exit code of a command; nothing gets past here as a traceback, unless asked for."""
     try:
         return command()
     except Complaint as complaint:
-        note(f"hostler: {complaint.sentence}")
+        print_note(f"hostler: {complaint.sentence}")
         if complaint.hint:
-            note(complaint.hint)
+            print_note(complaint.hint)
         return complaint.code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -49,6 +49,6 @@ def _bug(error: Exception, arguments: Sequence[str]) -> int:
         import traceback
 
         traceback.print_exception(error)
-    note(f"hostler: This is a bug in Hostler {__version__}: {type(error).__name__}: {error}")
-    note("Please report it, with what the same command prints when HOSTLER_DEBUG=true is set.")
+    print_note(f"hostler: This is a bug in Hostler {__version__}: {type(error).__name__}: {error}")
+    print_note("Please report it, with what the same command prints when HOSTLER_DEBUG=true is set.")
     return Exit.FAILED

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from hostler import light
+from hostler import lean_imports
 from hostler.capabilities import ONLY, SETTINGS, read_settings
-from hostler.cli.edge import guarded
+from hostler.cli.failures import run_guarded
 from hostler.errors import Exit
 from hostler.metal.settings import PROVIDER_FLAGS
 from hostler.settings.foundation import LOG_FORMAT, LOG_LEVEL
@@ -21,7 +21,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     flags = plain_flags(arguments)
     if flags is not None:
-        sys.exit(guarded(lambda: operate(read_settings(flags, os.environ)), arguments))
+        sys.exit(run_guarded(lambda: operate(read_settings(flags, os.environ)), arguments))
     from hostler.cli.main import execute
 
     sys.exit(execute(arguments))
@@ -68,7 +68,7 @@ def provider_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def operate(settings: Settings) -> int:
-    light.imports()
+    lean_imports.import_lean()
     from hostler import log
     from hostler.operator import run
 

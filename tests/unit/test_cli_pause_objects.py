@@ -15,7 +15,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostler.cli.pause_command import Outcome, create_pause, delete_pauses, own_pauses, pause_name
+from hostler.cli.pause_objects import Outcome, create_pause, delete_pauses, own_pauses, pause_name
 from hostler.errors import Complaint, Exit
 from hostler.kube.client import Client
 from hostler.kube.errors import Unreachable

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from hostler.kube.garbage_collection import collect_less_often
 
 
-def imports() -> None:
+def import_lean() -> None:
     """Collect garbage less often, then import structlog without rich and aiohttp without the machine's certificates."""
     collect_less_often()
     with _hidden("rich"):  # structlog draws tracebacks with it where it finds it; ours are plain

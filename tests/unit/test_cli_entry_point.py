@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hostler.capabilities import SETTINGS
 from hostler.cli import flags
-from hostler.cli.start import plain_flags
+from hostler.cli.entry_point import plain_flags
 from hostler.settings.model import AnySetting
 
 FLAGS = [one for one in SETTINGS if one.has_flag]
@@ -145,9 +145,9 @@ def test_told_to_stop_while_the_api_server_does_not_answer_it_stops(tmp_path: An
 def test_imported_lightly_nothing_is_lost_but_what_nobody_uses(tmp_path: Any) -> None:
     code = (
         "import os, ssl\n"
-        "from hostler import light\n"
+        "from hostler import lean_imports\n"
         "before = dict(os.environ)\n"
-        "light.imports()\n"
+        "lean_imports.import_lean()\n"
         "assert dict(os.environ) == before\n"
         "import rich, structlog\n"  # hidden only from structlog
         "from aiohttp import connector\n"

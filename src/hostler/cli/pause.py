@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli import flags, say
+from hostler.cli import flags
+from hostler.cli.printing import Output, OutputFlag, print_json, print_note
 from hostler.errors import Exit
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.cli.pause_command import Outcome
+    from hostler.cli.pause_objects import Outcome
 
 app = typer.Typer()
 Wait = Annotated[
@@ -28,7 +29,7 @@ def pause(
     settings: Settings,
     why: Annotated[str, typer.Option("--why", help="The reason; everybody who is held back will see it.")],
     wait: Wait = 5.0,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Stop every write of every capability, now. What is under way in the cluster goes on; Hostler adds nothing.
 
@@ -36,7 +37,7 @@ def pause(
     if no operator confirmed it in time: the Pause is there all the same. With --wait 0 nothing is waited for.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.cli.pause_command import create_pause
+    from hostler.cli.pause_objects import create_pause
 
     if not why.strip():
         raise typer.BadParameter("--why is empty; say why, in a few words")
@@ -52,11 +53,11 @@ def resume(
     settings: Settings,
     every: Annotated[bool, typer.Option("--all", help="Delete every pause, also those of others.")] = False,
     wait: Wait = 5.0,
-    output: say.OutputFlag = say.Output.TABLE,
+    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Delete your Pause and name those that remain. Hostler writes again once there is none."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.cli.pause_command import delete_pauses
+    from hostler.cli.pause_objects import delete_pauses
 
     outcome = ask_cluster(settings, lambda client: delete_pauses(client, every=every, wait=wait))
     _say(outcome, output)
@@ -64,8 +65,8 @@ def resume(
         raise typer.Exit(Exit.REFUSED)
 
 
-def _say(outcome: Outcome, output: say.Output) -> None:
-    if output is say.Output.JSON:
-        say.json(outcome)
+def _say(outcome: Outcome, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(outcome)
     else:
-        say.note(outcome.why)
+        print_note(outcome.why)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostler.cli.edge import cleaned as cleaned
-from hostler.cli.edge import note as note
+from hostler.cli.failures import escape_controls as escape_controls
+from hostler.cli.failures import print_note as print_note
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -25,20 +25,20 @@ class Output(StrEnum):
 OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.", case_sensitive=False)]
 
 
-def text(data: str) -> None:
+def print_text(data: str) -> None:
     """Data as it is, but for what a terminal would obey."""
-    _out(cleaned(data if data.endswith("\n") else data + "\n"))
+    _write(escape_controls(data if data.endswith("\n") else data + "\n"))
 
 
-def json(data: Any) -> None:
+def print_json(data: Any) -> None:
     """Data for machines; records are written with their wire names."""
     import msgspec
 
     # What JSON lets through and a terminal obeys is escaped too: in a string \\u009b means the same.
-    _out(cleaned(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()) + "\n")
+    _write(escape_controls(msgspec.json.format(msgspec.json.encode(data), indent=2).decode()) + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Data for people: aligned columns without frames, so that `grep` and `awk` can read it too."""
     from rich.table import Table
     from rich.text import Text
@@ -48,15 +48,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         made.add_column(column.upper(), overflow="fold")
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
-    rich(made)
+    print_rich(made)
 
 
-def rich(what: RenderableType) -> None:
+def print_rich(what: RenderableType) -> None:
     """Anything rich can draw, to stdout; in a pipe as wide as it needs, so that nothing is cut or broken."""
     console = console_of(sys.stdout.isatty())
     with console.capture() as capture:
         console.print(_Cleaned(what))
-    _out("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n")
+    _write("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n")
 
 
 class _Cleaned:
@@ -69,7 +69,7 @@ class _Cleaned:
         from rich.segment import Segment
 
         for one in console.render(self._what, options):
-            yield one if one.control else Segment(cleaned(one.text), one.style)
+            yield one if one.control else Segment(escape_controls(one.text), one.style)
 
 
 def console_of(terminal: bool) -> Console:
@@ -78,7 +78,7 @@ def console_of(terminal: bool) -> Console:
     return Console(file=sys.stdout, width=None if terminal else 1000, soft_wrap=False, highlight=False, emoji=False)
 
 
-def _out(data: str) -> None:
+def _write(data: str) -> None:
     try:
         sys.stdout.write(data)
         sys.stdout.flush()
