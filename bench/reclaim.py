@@ -27,8 +27,8 @@ from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import Object, Secret
-from hostler.reclaim.keyring import FIELD, NAME
-from hostler.reclaim.tokens import Keys
+from hostler.reclaim.hub.keyring import FIELD, NAME
+from hostler.reclaim.hub.tokens import Keys
 from hostler.sandbox import Options, Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.metal.names import PAUSED, REMEDIATION_POWER_OFF
 from hostler.platform import operator_status, policy
-from hostler.reclaim import keyring
 from hostler.reclaim.agent_manifests import NAMESPACE_NAME
-from hostler.reclaim.objects import FINALIZER
+from hostler.reclaim.hub import keyring
+from hostler.reclaim.observe import FINALIZER
 
 LEFT_BEHIND = {
     "maintenance": (OUT_OF_SERVICE,),

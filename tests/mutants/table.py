@@ -207,14 +207,14 @@ MUTANTS = (
         "unit/test_reclaim_decide.py::test_each_refusal_has_its_reason",
     ),
     Mutant(
-        "reclaim/reach.py",
+        "reclaim/identity.py",
         "        if host.spoke.namesake:  # it took over name and address of this Agent's machine\n",
         "        if False:\n",
         "a machine that took over a node's name and address is restarted",
         "unit/test_trust_reclaim.py::test_what_proves_that_agent_and_node_are_one_machine",
     ),
     Mutant(
-        "reclaim/reach.py",
+        "reclaim/identity.py",
         "    return frozenset({cluster, *(one for one in named if one), *inventories})\n",
         "    return frozenset({cluster, *named, *inventories, agents_from})\n",
         "an Agent of a namespace that nobody named reaches a cluster",
@@ -328,7 +328,7 @@ MUTANTS = (
         "unit/test_cli_terminal.py::test_what_is_printed_is_not_obeyed",
     ),
     Mutant(
-        "reclaim/tokens.py",
+        "reclaim/hub/tokens.py",
         "        if opens is Opens.HOST and claims.host != host:\n",
         "        if False:\n",
         "the token of one host opens another",

@@ -12,10 +12,10 @@ from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.hub import Hub
-from hostler.reclaim.hub_agents import HubAgents
-from hostler.reclaim.listener import Listener
-from hostler.reclaim.tokens import Keys
+from hostler.reclaim.hub.agents import HubAgents
+from hostler.reclaim.hub.listener import Listener
+from hostler.reclaim.hub.server import Hub
+from hostler.reclaim.hub.tokens import Keys
 
 CONNECTIONS = 512
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from hostler.instant import iso
 from hostler.reclaim.agent_manifests import NAMESPACE_NAME, name_for
-from hostler.reclaim.tokens import Keys
+from hostler.reclaim.hub.tokens import Keys
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds

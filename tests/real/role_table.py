@@ -17,8 +17,8 @@ from hostler.errors import Exit
 from hostler.join import ignition
 from hostler.metal.names import BLOCK_MOVE
 from hostler.platform.driver import BEFORE
-from hostler.reclaim.keyring import FIELD
-from hostler.reclaim.tokens import Keys
+from hostler.reclaim.hub.keyring import FIELD
+from hostler.reclaim.hub.tokens import Keys
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds

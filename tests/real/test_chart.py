@@ -22,7 +22,7 @@ from hostler.install.admission import BINDING, POLICY
 from hostler.install.grants import limits_of, rights_for
 from hostler.install.people import people_roles
 from hostler.install.roles import Account, roles
-from hostler.reclaim.hub import BASE
+from hostler.reclaim.hub.server import BASE
 from hostler.sandbox import Sandbox
 from tests.leftovers import LEFT_BEHIND
 from tests.real.conftest import Eventually

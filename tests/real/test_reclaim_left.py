@@ -13,8 +13,8 @@ from hostler.host.facts import Known
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.errors import Forbidden
-from hostler.reclaim.leftovers import find
-from hostler.reclaim.objects import FINALIZER
+from hostler.reclaim.findings import find_kept_agents
+from hostler.reclaim.observe import FINALIZER
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
@@ -28,7 +28,7 @@ AGENTS = {"free": [], "ours": [THEIRS, FINALIZER], "theirs": [THEIRS], "alike": 
 def found(kubeconfig: str) -> tuple[str, ...]:
     async def go() -> tuple[str, ...]:
         async with Client(load(kubeconfig, None)) as client:
-            return await find(client)
+            return await find_kept_agents(client)
 
     return asyncio.run(go())
 

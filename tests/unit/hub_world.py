@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from hostler.reclaim.hub import BASE, Hub
-from hostler.reclaim.hub_agents import HubAgents
-from hostler.reclaim.listener import Listener
-from hostler.reclaim.tokens import Keys
+from hostler.reclaim.hub.agents import HubAgents
+from hostler.reclaim.hub.listener import Listener
+from hostler.reclaim.hub.server import BASE, Hub
+from hostler.reclaim.hub.tokens import Keys
 from tests.unit.kube_pki import Authority
 
 NOW = 1_000_000.0

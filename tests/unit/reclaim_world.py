@@ -14,16 +14,17 @@ from hostler.reclaim.model import (
     ControlPlane,
     Host,
     Policy,
+    Reason,
     Report,
     Spoke,
     SpokeNode,
     SpokeObject,
     State,
+    find_cause,
     pin,
     stage_key,
     step_id,
 )
-from hostler.reclaim.reasons import Reason, find_cause
 
 NOW = 1_000_000.0
 POLICY = Policy(hub_url="https://hub.example", image="agent:1")

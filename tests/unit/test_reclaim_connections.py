@@ -13,13 +13,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from hostler.errors import Complaint
-from hostler.reclaim import artifact_files
-from hostler.reclaim import connections as connections_module
-from hostler.reclaim import hub as hub_module
-from hostler.reclaim import listener as listener_module
-from hostler.reclaim.connections import KEPT_FILES, connection_limit
-from hostler.reclaim.hub import Hub
-from hostler.reclaim.listener import Listener
+from hostler.reclaim.hub import artifact_files
+from hostler.reclaim.hub import connections as connections_module
+from hostler.reclaim.hub import listener as listener_module
+from hostler.reclaim.hub import server as hub_module
+from hostler.reclaim.hub.connections import KEPT_FILES, connection_limit
+from hostler.reclaim.hub.listener import Listener
+from hostler.reclaim.hub.server import Hub
 from tests.unit.hub_world import (
     HERE,
     HOST_TOKEN,

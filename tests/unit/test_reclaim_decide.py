@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from hostler.apis.assisted import Agent
 from hostler.drain import model as emptying
 from hostler.host.facts import Known
-from hostler.reclaim import actions, model, reasons
-from hostler.reclaim.actions import (
+from hostler.reclaim import decision as actions
+from hostler.reclaim import model
+from hostler.reclaim.controller import Seen
+from hostler.reclaim.decide import decide
+from hostler.reclaim.decision import (
     AddFinalizer,
     AnswerRetry,
     ClearCancel,
@@ -31,9 +34,8 @@ from hostler.reclaim.actions import (
     WarnNotOneShot,
     Withdraw,
 )
-from hostler.reclaim.controller import Seen
-from hostler.reclaim.decide import decide
 from hostler.reclaim.explain import rules_of
+from hostler.reclaim.identity import control_plane_without
 from hostler.reclaim.model import (
     Cluster,
     ControlPlane,
@@ -44,15 +46,14 @@ from hostler.reclaim.model import (
     SpokeNode,
     SpokeObject,
     State,
+    find_cause,
     pin,
     stage_key,
     step_id,
 )
-from hostler.reclaim.objects import FINALIZER, host_of, leaving
-from hostler.reclaim.observe import needs_spoke
-from hostler.reclaim.reasons import find_cause
+from hostler.reclaim.observe import FINALIZER, host_of, leaving
+from hostler.reclaim.old_clusters import needs_spoke
 from hostler.reclaim.rules import RULES
-from hostler.reclaim.spoke_nodes import control_plane_without
 from tests.sizes import examples
 from tests.unit.reclaim_world import (
     DAEMON_SET,
@@ -502,7 +503,7 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
                 assert all(isinstance(fact, Known) and fact.value for fact in facts)
                 assert found.previous is not None
                 assert found.bound is None
-                assert found.reason not in reasons.UNCONFIRMED
+                assert found.reason not in model.UNCONFIRMED
         if isinstance(action, Deploy):
             assert found.state == State.RECLAIMING
             assert found.pinned == pin(found.stage, action.node)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hostler.reclaim import hub as hub_module
-from hostler.reclaim import listener as listener_module
+from hostler.reclaim.hub import listener as listener_module
+from hostler.reclaim.hub import server as hub_module
 from tests.sizes import examples
 from tests.unit.hub_world import (
     ENV_TOKEN,

@@ -27,15 +27,14 @@ from hostler.host.facts import Unknown
 from hostler.instant import iso
 from hostler.kube.metrics import Metrics
 from hostler.kube.watch import Watch
-from hostler.reclaim import artifact_files
-from hostler.reclaim import hub as hub_module
-from hostler.reclaim import tokens as tokens_module
-from hostler.reclaim.actions import Withdraw
-from hostler.reclaim.artifact_files import ArtifactFiles, Unreadable
 from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.controller import ReclaimKeeper, Terms
-from hostler.reclaim.hub import BURST, Malformed, Rates, read
-from hostler.reclaim.instructions import (
+from hostler.reclaim.decision import Withdraw
+from hostler.reclaim.hub import artifact_files
+from hostler.reclaim.hub import server as hub_module
+from hostler.reclaim.hub import tokens as tokens_module
+from hostler.reclaim.hub.artifact_files import ArtifactFiles, Unreadable
+from hostler.reclaim.hub.instructions import (
     DOWNLOAD,
     REBOOT,
     Reply,
@@ -44,11 +43,11 @@ from hostler.reclaim.instructions import (
     registered,
     withheld,
 )
-from hostler.reclaim.model import Report, State, stage_key, step_id
-from hostler.reclaim.objects import CANCEL, HASHES, PROGRESS, REGISTRATION, REPORT, hashes_of, host_of
+from hostler.reclaim.hub.server import BURST, Malformed, Rates, read
+from hostler.reclaim.hub.tokens import Claims, Denied, Keys, Opens
+from hostler.reclaim.model import Report, State, StepFailure, stage_key, step_id
+from hostler.reclaim.observe import CANCEL, HASHES, PROGRESS, REGISTRATION, REPORT, hashes_of, host_of
 from hostler.reclaim.quoting import LIMIT, clean_text, quote_text
-from hostler.reclaim.reasons import StepFailure
-from hostler.reclaim.tokens import Claims, Denied, Keys, Opens
 from tests.unit.hub_world import ENV_TOKEN, HOST_TOKEN, INSTRUCTIONS, KEYS, NOW, hub_with, listening
 
 

@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from hostler.apis.assisted import Agent
 from hostler.drain import model as drain
 from hostler.reclaim import model
-from hostler.reclaim.actions import Enter
 from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
+from hostler.reclaim.decision import Enter
 from hostler.reclaim.explain import render_ending, show_actions, show_steps
-from hostler.reclaim.model import UNASKED, Cluster, Host, Policy, State, is_unbound
-from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, REGISTRATION, RETRIED, RETRY, host_of
-from hostler.reclaim.objects import (
+from hostler.reclaim.model import UNASKED, Cluster, Host, Policy, Reason, State, is_unbound
+from hostler.reclaim.observe import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, REGISTRATION, RETRIED, RETRY, host_of
+from hostler.reclaim.observe import (
     PINNED as NODE_NOTE,
 )
-from hostler.reclaim.reasons import Reason
 from hostler.reclaim.simulate import Ending, Forecast, Happening, apply_to_agent, simulate
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.sizes import examples

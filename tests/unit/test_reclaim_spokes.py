@@ -18,10 +18,10 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.reclaim.controller import ReclaimKeeper
 from hostler.reclaim.executor import SpokeExecutor
+from hostler.reclaim.identity import HOLDER
 from hostler.reclaim.model import Cluster, Host, Pin, Policy, Spoke, SpokeNode
-from hostler.reclaim.objects import AGENTS_FROM
-from hostler.reclaim.observe import OpenSpoke, SpokeClusters
-from hostler.reclaim.spoke_nodes import HOLDER
+from hostler.reclaim.observe import AGENTS_FROM
+from hostler.reclaim.old_clusters import OpenSpoke, SpokeClusters
 from tests.unit.answering import answering
 
 DEFAULT = "old-admin-kubeconfig"

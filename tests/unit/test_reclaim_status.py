@@ -9,7 +9,8 @@ import msgspec
 from hostler.apis.assisted import Agent
 from hostler.instant import iso, parse
 from hostler.reclaim import model
-from hostler.reclaim.actions import (
+from hostler.reclaim.commands import line_of
+from hostler.reclaim.decision import (
     AddFinalizer,
     AnswerRetry,
     ClearCancel,
@@ -20,10 +21,8 @@ from hostler.reclaim.actions import (
     SetCondition,
     WarnNotOneShot,
 )
-from hostler.reclaim.commands import line_of
-from hostler.reclaim.model import Cluster, Pin
-from hostler.reclaim.objects import FINALIZER, host_of
-from hostler.reclaim.reasons import Reason, StepFailure
+from hostler.reclaim.model import Cluster, Pin, Reason, StepFailure
+from hostler.reclaim.observe import FINALIZER, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 
 NOW = 1_700_000_000.0

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hostler.errors import Complaint
-from hostler.reclaim.instructions import new_agent
+from hostler.reclaim.hub.instructions import new_agent
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import NAMES, OWN, check_names, definitions_of
 

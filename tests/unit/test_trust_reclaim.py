@@ -21,7 +21,6 @@ from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import NODE as NODES
 from hostler.kube.records import Node
 from hostler.reclaim import model
-from hostler.reclaim.actions import Deploy, Enter, Evict, Hold, Release, RemoveFinalizer, RemoveNode, Withdraw
 from hostler.reclaim.artifacts import (
     Artifacts,
     BootPolicy,
@@ -32,8 +31,10 @@ from hostler.reclaim.artifacts import (
     is_accepted,
 )
 from hostler.reclaim.decide import decide
+from hostler.reclaim.decision import Deploy, Enter, Evict, Hold, Release, RemoveFinalizer, RemoveNode, Withdraw
 from hostler.reclaim.findings import HubObjects, findings
-from hostler.reclaim.instructions import instructions
+from hostler.reclaim.hub.instructions import instructions
+from hostler.reclaim.identity import Proof, agent_names, allowed_namespaces, known_addresses, prove_machine, spoke_node
 from hostler.reclaim.model import (
     ControlPlane,
     Host,
@@ -46,7 +47,7 @@ from hostler.reclaim.model import (
     is_held_for,
     pin,
 )
-from hostler.reclaim.objects import (
+from hostler.reclaim.observe import (
     AGENTS_FROM,
     CANCEL,
     CONFIRM,
@@ -59,8 +60,6 @@ from hostler.reclaim.objects import (
     artifacts_of,
     host_of,
 )
-from hostler.reclaim.reach import Proof, agent_names, allowed_namespaces, known_addresses, prove_machine
-from hostler.reclaim.spoke_nodes import spoke_node
 from hostler.uuids import normalise, same_uuid, swapped
 from tests.sizes import examples
 

@@ -22,12 +22,12 @@ from hostler.host.facts import Fact, Known, value_or
 from hostler.join.model import Use
 from hostler.join.observe import Memory, line_of, uses_in
 from hostler.metal.remediation_model import WAITING
-from hostler.reclaim.actions import Deploy, Withdraw
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
-from hostler.reclaim.instructions import DOWNLOAD, Reply, noted, registered
+from hostler.reclaim.decision import Deploy, Withdraw
+from hostler.reclaim.hub.instructions import DOWNLOAD, Reply, noted, registered
 from hostler.reclaim.model import ControlPlane, Policy, Spoke, SpokeNode, SpokeObject, State, step_id
-from hostler.reclaim.objects import FINALIZER, host_of
+from hostler.reclaim.observe import FINALIZER, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.unit.test_metal_remediation import OFF, Rack, merged
 

@@ -66,7 +66,6 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.metal.stored_versions import stored_version_findings
     from hostler.platform import leftovers
     from hostler.reclaim import findings as reclaim
-    from hostler.reclaim.leftovers import find as reclaimed
 
     async def nodes() -> tuple[Node, ...]:
         return tuple(await client.list(NODE, type=Node))
@@ -91,7 +90,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
     asked = await _known(status)
     told = await _told(client, settings) if isinstance(asked, Known) else {}
     seen = await _known(nodes)
-    left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaimed(client))
+    left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaim.find_kept_agents(client))
     hosts, unlabelled = await _known(lambda: metal.find(client)), await _known(lambda: metal.find_unlabelled(client))
     maintenance_on, platform_on, reclaim_on, metal_on = (
         _has_on(name, asked, settings) for name in ("maintenance", "platform", "reclaim", "metal")

@@ -15,7 +15,7 @@ from hostler.host.facts import Fact, Known
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, SERVICE_ACCOUNT, Kind
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode, SpokeObject
-from hostler.reclaim.objects import OURS
+from hostler.reclaim.observe import OURS
 
 NAMESPACE_NAME = "assisted-installer"
 SHARED_NAME = "node-reclaim"

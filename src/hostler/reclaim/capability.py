@@ -26,18 +26,17 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.reclaim import settings as say
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.connections import connection_limit
 from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
 from hostler.reclaim.explain import ReclaimExplainers
 from hostler.reclaim.host_layers import ReclaimSource
-from hostler.reclaim.hub import Hub
-from hostler.reclaim.hub_agents import HubAgents
-from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.listener import Listener
-from hostler.reclaim.model import Policy, State
-from hostler.reclaim.objects import PROGRESS, RECLAIMED, artifacts_of, hashes_of
-from hostler.reclaim.observe import SpokeClusters
-from hostler.reclaim.reasons import Reason
+from hostler.reclaim.hub.agents import HubAgents
+from hostler.reclaim.hub.connections import connection_limit
+from hostler.reclaim.hub.keyring import Keyring
+from hostler.reclaim.hub.listener import Listener
+from hostler.reclaim.hub.server import Hub
+from hostler.reclaim.model import Policy, Reason, State
+from hostler.reclaim.observe import PROGRESS, RECLAIMED, artifacts_of, hashes_of
+from hostler.reclaim.old_clusters import SpokeClusters
 from hostler.settings.foundation import NAMESPACE, POD_NAME
 from hostler.settings.model import Settings
 from hostler.shared import Shared

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostler.host.facts import Known, Unknown
-from hostler.reclaim.actions import (
+from hostler.reclaim.decision import (
     Action,
     Decision,
     ForgetCluster,
@@ -19,8 +19,7 @@ from hostler.reclaim.actions import (
     SetCondition,
     Withdraw,
 )
-from hostler.reclaim.model import Host, Policy, SpokeNode, is_held_for
-from hostler.reclaim.reasons import Reason
+from hostler.reclaim.model import Host, Policy, Reason, SpokeNode, is_held_for
 from hostler.reclaim.rules import has_reach, is_own_machine
 
 

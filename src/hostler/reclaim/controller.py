@@ -23,7 +23,10 @@ from hostler.kube.metrics import Family, Metrics
 from hostler.kube.records import Secret
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.reclaim.actions import (
+from hostler.reclaim.agent_manifests import Order
+from hostler.reclaim.artifacts import Artifacts
+from hostler.reclaim.decide import decide
+from hostler.reclaim.decision import (
     Action,
     AddFinalizer,
     Decision,
@@ -37,17 +40,13 @@ from hostler.reclaim.actions import (
     WarnNotOneShot,
     Withdraw,
 )
-from hostler.reclaim.agent_manifests import Order
-from hostler.reclaim.artifact_files import Unreadable
-from hostler.reclaim.artifacts import Artifacts
-from hostler.reclaim.decide import decide
 from hostler.reclaim.executor import NotYet, Occupied, SpokeExecutor
-from hostler.reclaim.keyring import Keyring
-from hostler.reclaim.model import Host, Policy, Spoke, State, is_unbound
-from hostler.reclaim.objects import PROGRESS, REPORT, artifacts_of, host_of, leaving
-from hostler.reclaim.observe import OpenSpoke, SpokeClusters, needs_spoke
-from hostler.reclaim.reach import agent_names
-from hostler.reclaim.reasons import UNCONFIRMED, Reason
+from hostler.reclaim.hub.artifact_files import Unreadable
+from hostler.reclaim.hub.keyring import Keyring
+from hostler.reclaim.identity import agent_names
+from hostler.reclaim.model import UNCONFIRMED, Host, Policy, Reason, Spoke, State, is_unbound
+from hostler.reclaim.observe import PROGRESS, REPORT, artifacts_of, host_of, leaving
+from hostler.reclaim.old_clusters import OpenSpoke, SpokeClusters, needs_spoke
 from hostler.reclaim.status import notes_patch, status_patch
 
 log = structlog.get_logger("hostler.reclaim")

@@ -12,7 +12,9 @@ from hostler.drain.model import State as Emptying
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.reclaim import model
-from hostler.reclaim.actions import (
+from hostler.reclaim.agent_manifests import is_deployed
+from hostler.reclaim.cleanup import clean_up, clean_up_discovered, has_remains
+from hostler.reclaim.decision import (
     Action,
     AddFinalizer,
     AnswerRetry,
@@ -23,17 +25,20 @@ from hostler.reclaim.actions import (
     Evict,
     Hold,
     NoteCluster,
+    NotKnown,
+    Refused,
     SetCondition,
+    Waits,
     WarnNotOneShot,
 )
-from hostler.reclaim.agent_manifests import is_deployed
-from hostler.reclaim.cleanup import clean_up, clean_up_discovered, has_remains
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
     UNDER_WAY,
+    Cause,
     Cluster,
     Host,
     Policy,
+    Reason,
     SpokeNode,
     State,
     Transition,
@@ -45,8 +50,6 @@ from hostler.reclaim.model import (
     step_id,
 )
 from hostler.reclaim.quoting import is_name, quote_text
-from hostler.reclaim.reasons import Cause, Reason
-from hostler.reclaim.refusal import NotKnown, Refused, Waits
 from hostler.reclaim.rules import accepted_risks, check_trust, may_reclaim
 
 LOOK_AGAIN = 30.0  # seconds until it is looked again whether the workers of a cluster are gone

@@ -42,9 +42,9 @@ from hostler.reclaim.agent_manifests import (
     Order,
     list_manifests,
 )
+from hostler.reclaim.identity import HOLDER, control_plane_without, spoke_node
 from hostler.reclaim.model import ControlPlane, Leaving, SpokeNode, SpokeObject
 from hostler.reclaim.quoting import clean_text, quote_text, word_or_quote
-from hostler.reclaim.spoke_nodes import HOLDER, control_plane_without, spoke_node
 
 # What a cluster puts into every namespace: bundles of certificates, service accounts (three of them OpenShift) and
 # their Secrets.

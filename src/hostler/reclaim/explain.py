@@ -11,14 +11,14 @@ from hostler.host.facts import then
 from hostler.instant import Instant
 from hostler.kube.client import Gate
 from hostler.kube.records import key_of
-from hostler.reclaim import actions, model
-from hostler.reclaim.actions import Decision
+from hostler.reclaim import decision as actions
+from hostler.reclaim import model
 from hostler.reclaim.controller import ReclaimKeeper, Seen
+from hostler.reclaim.decision import Decision, NotKnown, Refused, Waits
 from hostler.reclaim.model import Host, Policy
-from hostler.reclaim.objects import PROGRESS
-from hostler.reclaim.observe import needs_spoke
+from hostler.reclaim.observe import PROGRESS
+from hostler.reclaim.old_clusters import needs_spoke
 from hostler.reclaim.quoting import clean_text, quote_text
-from hostler.reclaim.refusal import NotKnown, Refused, Waits
 from hostler.reclaim.rules import RULES
 from hostler.reclaim.simulate import Ending, Forecast, Happening, simulate
 

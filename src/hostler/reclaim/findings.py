@@ -1,4 +1,4 @@
-"""What reclaim will refuse as the hub is now, and the setting that accepts it: for `hostler doctor`."""
+"""What `hostler doctor` finds: what reclaim will refuse as the hub is, and what it left when it was switched off."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
-from hostler.kube.records import key_of
+from hostler.kube.records import Object, key_of
 from hostler.reclaim.artifacts import BootPolicy, Distrust, find_refused_argument, find_untrusted
-from hostler.reclaim.objects import AGENTS_FROM, artifacts_of, host_of
-from hostler.reclaim.reach import allowed_namespaces
+from hostler.reclaim.identity import allowed_namespaces
+from hostler.reclaim.observe import AGENTS_FROM, FINALIZER, artifacts_of, host_of
 
 WHAT = "reclaim"
 
@@ -104,3 +104,13 @@ def _namespaces(seen: HubObjects, inventories: frozenset[str]) -> Iterator[Findi
 
 def _listed(told: Mapping[str, str], name: str) -> frozenset[str]:
     return frozenset(one.strip() for one in told.get(name, "").split(",") if one.strip())
+
+
+async def find_kept_agents(client: Client) -> tuple[str, ...]:
+    """Agents whose old cluster may still have something of ours. Where the kind is not installed there are none."""
+    try:
+        agents = await client.list(AGENT, type=Object)
+    except NotFound:
+        return ()
+    kept = [one.metadata for one in agents if FINALIZER in one.metadata.finalizers]
+    return tuple(f"Agent {about.namespace}/{about.name}" for about in kept)

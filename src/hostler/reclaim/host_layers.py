@@ -7,13 +7,15 @@ which a reclaim proves it; which BareMetalHost, its label and a MAC address.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hostler.apis.assisted import Agent
+from hostler.apis.assisted import AGENT, Agent
+from hostler.inventory.look import Looked, list_readable
 from hostler.inventory.model import Layer, agent_key, node_key
 from hostler.inventory.next_step import next_sentence
 from hostler.inventory.operations import Operation, OperationKind
 from hostler.inventory.sources import Source
+from hostler.kube.client import Client
 from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
 from hostler.reclaim.controller import Seen
@@ -31,11 +33,10 @@ from hostler.reclaim.host_lines import (
     operation_of,
     steps_done,
 )
+from hostler.reclaim.identity import agent_names, spoke_node
 from hostler.reclaim.model import Policy
-from hostler.reclaim.objects import host_of
-from hostler.reclaim.reach import agent_names
+from hostler.reclaim.observe import host_of
 from hostler.reclaim.simulate import simulate
-from hostler.reclaim.spoke_nodes import spoke_node
 
 
 class ReclaimSource(Source):
@@ -159,3 +160,15 @@ class ReclaimSource(Source):
 
 def _identity(node: Node) -> tuple[object, ...]:
     return node.status.node_info.system_uuid, node.status.addresses
+
+
+async def look_at_agents(client: Client, nodes: Sequence[Node], cluster: str) -> Looked:
+    """Every Agent, by the same rules as with an operator, but without what one last decided."""
+    found = await list_readable(client, AGENT, Agent)
+    agents, known = Store[Agent](), Store[Node]()
+    for node in nodes:
+        known.put(node)
+    for agent in found.found:
+        agents.put(agent)
+    layers = ReclaimSource(agents, {}, lambda: None, known, cluster).take().values()
+    return Looked(tuple(layer for layer in layers if layer is not None), found.notes)

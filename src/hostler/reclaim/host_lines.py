@@ -12,12 +12,11 @@ from hostler.apis.assisted import INFRA_ENV_LABEL, Agent
 from hostler.instant import Instant, parse
 from hostler.inventory.model import Layer, LayerKind, Line, Suspect, Where, agent_key, bare_metal_key, mac_mark
 from hostler.inventory.states import HostState
-from hostler.reclaim.actions import Decision
-from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, Host, SpokeNode, State, is_pinned, is_unbound
-from hostler.reclaim.objects import PROGRESS, RECLAIMED, host_of
+from hostler.reclaim.decision import Decision
+from hostler.reclaim.identity import Proof, prove_machine
+from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, Host, Reason, SpokeNode, State, is_pinned, is_unbound
+from hostler.reclaim.observe import PROGRESS, RECLAIMED, host_of
 from hostler.reclaim.quoting import clean_text, is_name
-from hostler.reclaim.reach import Proof, prove_machine
-from hostler.reclaim.reasons import Reason
 
 RECLAIM = "reclaim"
 TEXT_LIMIT = 200

@@ -1,237 +1,197 @@
-"""The old clusters: their kubeconfigs, whether they answer, and what they say of a host."""
+"""What a reclaim reads in the hub's objects (Agent, InfraEnv), and what it writes on them. Pure."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-import weakref
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from hostler.apis.assisted import CLUSTER_DEPLOYMENT, ClusterDeployment
-from hostler.drain.model import Memory
-from hostler.host.facts import Fact, Known, Unknown
-from hostler.instant import Instant
-from hostler.kube.client import Client
-from hostler.kube.clusters import Clusters, Unavailable
-from hostler.kube.errors import ApiError, NotFound, Unreachable
-from hostler.kube.kinds import SECRET
-from hostler.kube.records import Object
-from hostler.kube.writer import Writer
-from hostler.reclaim import spoke_drain
-from hostler.reclaim.agent_manifests import has_own_objects, is_deployed
-from hostler.reclaim.executor import SpokeExecutor
+import msgspec
+
+from hostler.apis.assisted import BMH_LABEL, Agent, BootArtifacts, Deprovision, InfraEnv
+from hostler.host.facts import Unknown
+from hostler.instant import Instant, parse
+from hostler.kube.records import key_of
+from hostler.reclaim.artifacts import HASHED, NAMES, SHA256, Artifacts, KernelArgument
+from hostler.reclaim.identity import known_addresses
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
-    UNASKED,
+    UNDER_WAY,
     Cluster,
     Host,
     Leaving,
-    Policy,
-    Spoke,
-    SpokeNode,
-    SpokeObject,
+    Pin,
+    Reason,
+    Report,
     State,
-    is_held_for,
+    StepFailure,
+    find_cause,
+    is_pinned,
 )
-from hostler.reclaim.objects import AGENTS_FROM, default_kubeconfig
-from hostler.reclaim.reach import allowed_namespaces
-from hostler.reclaim.reasons import Reason
+from hostler.reclaim.quoting import clean_text, is_name
 
-TIMEOUT = 10.0  # seconds for one answer of an old cluster
-SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSpoke:
-    """One old cluster for the length of one look. `executor` is None where it cannot be reached; `why` says why."""
-
-    kubeconfig: Fact[bool]
-    allowed: Fact[frozenset[str]]  # namespaces whose Agents may act in it
-    executor: SpokeExecutor | None = None
-    why: str = ""
-    client: Client | None = None
-
-    def reach(self, namespace: str) -> Fact[bool]:
-        """Whether Agents of a namespace may act in this cluster."""
-        match self.allowed:
-            case Known(allowed, at):
-                return Known(namespace in allowed, at)
-        return self.allowed
+OURS = "reclaim.hostler.dev"
+# Facts, written by whichever replica received them; the leader decides on them.
+REPORT = f"{OURS}/report"
+PROGRESS = f"{OURS}/progress"
+REGISTRATION = f"{OURS}/registration"
+# Requests of people.
+CONFIRM = f"{OURS}/confirm"  # NAMESPACE/NAME of the cluster that may lose its control plane
+MANAGED_BY = f"{OURS}/managed-by"  # the Machine or providerID that does not keep the node from being returned
+CANCEL = f"{OURS}/cancel"
+PINNED = f"{OURS}/node"  # which node a stage is about
+RETRY, RETRIED = f"{OURS}/retry", f"{OURS}/retried"
+# On an InfraEnv: what the artifacts at its own addresses hash to, as its owner says.
+HASHES = {name: f"{OURS}/{name}-sha256" for name in HASHED}
+# On a ClusterDeployment: namespaces, besides its own, whose Agents may be hosts of this cluster.
+AGENTS_FROM = f"{OURS}/agents-from"
+RECLAIMED = "Reclaimed"
+FINALIZER = f"{OURS}/old-cluster"
 
 
-def needs_spoke(host: Host) -> bool:
-    """Whether a decision on this host needs its old cluster at all."""
-    if host.previous is None:
-        return False
-    if host.deleted:
-        return host.kept
-    if host.state == State.REBOOTING:
-        return False
-    settled = (
-        host.state in IN_A_CLUSTER and host.bound is not None and host.reason != Reason.CANCELLED and not host.kept
+class ReportNote(msgspec.Struct, frozen=True):
+    """The annotation the hub writes when a step has ended."""
+
+    step: str
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+    lasts: str = ""
+
+
+def artifacts_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -> Artifacts | None:
+    """What its hosts boot: artifacts that are `served` by this hub itself, the others where the InfraEnv says."""
+    there, here, spec = infra_env.status.boot_artifacts or BootArtifacts(), served or {}, infra_env.spec
+    hashes = hashes_of(infra_env, served)
+    found = Artifacts(
+        here.get("kernel", there.kernel), here.get("initrd", there.initrd), here.get("rootfs", there.rootfs),
+        served=frozenset(name for name in NAMES if name in here),
+        hashed=frozenset(name for name in HASHED if SHA256.fullmatch(hashes.get(f"{name}_sha256", ""))),
+        http_proxy=spec.proxy.http_proxy if spec.proxy is not None else "",
+        no_proxy=spec.proxy.no_proxy if spec.proxy is not None else "",
+        arguments=tuple(KernelArgument(one.operation, one.value) for one in spec.kernel_arguments or ()),
+    )  # fmt: skip
+    return found if found.kernel and found.initrd and found.rootfs else None
+
+
+def hashes_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the artifacts must hash to, where that is known: of those `served` by this hub, and as the InfraEnv says."""
+    here, notes = served or {}, infra_env.metadata.annotations
+    found = {
+        f"{name}_sha256": here.get(f"{name}_sha256", "") if name in here else notes.get(HASHES[name], "")
+        for name in HASHED
+    }
+    return {name: value.strip() for name, value in found.items() if value.strip()}
+
+
+def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
+    """What the Agent itself says; the old cluster and the artifacts are not known yet."""
+    notes = agent.metadata.annotations
+    status, bound = agent.status, agent.spec.cluster_deployment_name
+    stage = status.progress.stage_start_time
+    condition = next((one for one in status.conditions if one.type == RECLAIMED), None)
+    previous = _previous(status.deprovision_info)
+    waiting = condition is not None and condition.status == "Unknown"
+    return Host(
+        name=agent.metadata.name,
+        uid=agent.metadata.uid,
+        state=status.debug_info.state,
+        stage=stage,
+        since=started if started is not None else parse(stage),
+        bound=(bound.namespace or agent.metadata.namespace, bound.name) if bound is not None and bound.name else None,
+        previous=previous,
+        hostname=agent.spec.hostname or status.inventory.hostname,
+        namespace=agent.metadata.namespace,
+        created=agent.metadata.creation_timestamp,
+        system_uuid=_system_uuid(status.inventory.system_vendor.serial_number),
+        addresses=known_addresses(
+            address
+            for interface in status.inventory.interfaces
+            for address in (*interface.ip_v4_addresses, *interface.ip_v6_addresses)
+        ),
+        bare_metal_host=agent.metadata.labels.get(BMH_LABEL, ""),
+        confirmed=previous is not None and notes.get(CONFIRM) == f"{previous.namespace}/{previous.name}",
+        managed_by=notes.get(MANAGED_BY, ""),
+        cancelled=bool(notes.get(CANCEL)),
+        deleted=bool(agent.metadata.deletion_timestamp),
+        kept=FINALIZER in agent.metadata.finalizers,
+        pinned=Pin.parse(notes.get(PINNED, "")),
+        retry=notes.get(RETRY, ""),
+        retried=notes.get(RETRIED, ""),
+        registration=notes.get(REGISTRATION, ""),
+        report=_report(notes.get(REPORT, "")),
+        waiting_since=parse(condition.last_transition_time) if waiting and condition is not None else None,
+        reason=find_cause(condition.reason) if condition is not None else None,
+        artifacts=Unknown("the InfraEnv was not read"),
     )
-    return not settled
 
 
-class SpokeClusters:
-    """Clients of the old clusters, each from the admin kubeconfig Secret its ClusterDeployment names."""
+def leaving(agents: Iterable[Agent], host: Host, allowed: Collection[str]) -> Leaving:
+    """Which hosts leave the old cluster of this one before it, or left it; and which still need its API.
 
-    def __init__(
-        self,
-        hub: Client,
-        writer_for: Callable[[Client], Writer],
-        clock: Callable[[], Instant] = time.time,
-        inventories: frozenset[str] = frozenset(),
-    ) -> None:
-        """`inventories`: namespaces whose Agents may act in every cluster."""
-        self._hub, self._writer_for, self._clock, self._inventories = hub, writer_for, clock, inventories
-        self._clusters = Clusters(hub, timeout=TIMEOUT)
-        self._silent: dict[tuple[str, str], tuple[Instant, str]] = {}
-        self._turns: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
-        self._memories: dict[str, Memory] = {}
+    Only Agents of `allowed` namespaces count: others cannot act there, so their notes say nothing of that cluster.
+    """
+    assert host.previous is not None
+    first, busy = dict[str, str](), set[str]()
+    for one in agents:
+        if one.metadata.namespace not in allowed:
+            continue
+        other = host_of(one)
+        if other.uid == host.uid or other.previous is None or (other.bound is not None and other.state in IN_A_CLUSTER):
+            continue
+        if (other.previous.namespace, other.previous.name) != (host.previous.namespace, host.previous.name):
+            continue
+        if _turn(other) <= _turn(host):
+            first[other.previous.node] = key_of(one.metadata)
+        if other.kept or (not other.deleted and other.state in (*IN_A_CLUSTER, *UNDER_WAY)):
+            busy.add(other.previous.node)
+    return Leaving(first, frozenset(busy))
 
-    async def sweep(self) -> None:
-        await self._clusters.sweep()
 
-    async def close(self) -> None:
-        await self._clusters.close()
+def _turn(host: Host) -> tuple[int, Instant, str, str]:
+    """Who leaves a cluster first: the lesser. What is decided is not decided again because of who asks later.
 
-    def turn(self, cluster: Cluster) -> asyncio.Lock:
-        """One host of a cluster at a time puts things there or takes them off: they share some of them."""
-        name = (cluster.namespace, cluster.name)
-        lock = self._turns.get(name)
-        if lock is None:
-            lock = self._turns[name] = asyncio.Lock()
-        return lock
+    Only two that began in the same second have the same turn: each then counts the other as before it.
+    """
+    began = host.since if host.since is not None else 0.0
+    asks_again = host.retry != host.retried or host.reason in (Reason.QUORUM_LOST, Reason.LAST_CONTROL_PLANE)
+    if host.state in IN_A_CLUSTER or (host.state == State.PENDING and asks_again):
+        return 3, 0.0, host.created, host.uid
+    if host.state == State.RECLAIMING and not is_pinned(host):
+        return 2, began, "", ""
+    if host.state in (State.RECLAIMING, State.PENDING):  # who is left to people may be booted by them at any time
+        return 1, began, "", ""
+    return 0, 0.0, "", ""
 
-    @asynccontextmanager
-    async def open(self, cluster: Cluster) -> AsyncIterator[OpenSpoke]:
-        name, there = (cluster.namespace, cluster.name), Known(True, self._clock())
-        deployment = await self._deployment(cluster)
-        allowed = self._allowed(cluster, deployment)
-        until, why = self._silent.get(name, (0.0, ""))
-        if self._clock() < until:
-            yield OpenSpoke(there, allowed, why=why)
-            return
-        secret = await self._secret(cluster, deployment)
-        if not isinstance(secret, str):
-            yield OpenSpoke(
-                secret, allowed, why=secret.why if isinstance(secret, Unknown) else "there is no kubeconfig"
-            )
-            return
-        async with self._clusters.client(cluster.namespace, secret) as client:
-            if isinstance(client, Unavailable):
-                yield OpenSpoke(there, allowed, why=client.discreet or client.why)
-                return
-            yield OpenSpoke(there, allowed, SpokeExecutor(client, self._writer_for(client), self._clock), client=client)
 
-    async def look(
-        self,
-        host: Host,
-        spoke: OpenSpoke,
-        policy: Policy,
-        leaving: Callable[[frozenset[str]], Leaving] = lambda _: Leaving(),
-    ) -> Spoke:
-        """What the old cluster says of this host now; `leaving` finds the nodes of hosts that leave it too.
+def default_kubeconfig(cluster: str) -> str:
+    """How assisted-service names the Secret with a cluster's admin kubeconfig."""
+    return f"{cluster}-admin-kubeconfig"
 
-        An Agent that may not act there learns nothing of it: only what was put there for that very Agent while it
-        might is looked for, and the node that was cordoned for it, to be taken back.
-        """
-        assert host.previous is not None
-        reach = spoke.reach(host.namespace)
-        if spoke.executor is None or spoke.client is None:
-            unknown = Unknown(spoke.why)
-            return Spoke(spoke.kubeconfig, unknown, unknown, unknown, reach=reach)
-        executor = spoke.executor
-        if not (isinstance(reach, Known) and reach.value and isinstance(spoke.allowed, Known)):
-            none: Fact[frozenset[SpokeObject]] = Known(frozenset(), self._clock())
-            left = await executor.remains(host.uid) if host.kept else none
-            left = left if isinstance(left, Unknown) or has_own_objects(left) else none
-            held = await self._held_node(host, executor) if isinstance(left, Known) else UNASKED
-            left = held if isinstance(held, Unknown) and held is not UNASKED else left
-            return Spoke(spoke.kubeconfig, held, UNASKED, left, reach=reach)
-        node = await executor.node(host.previous.node)
-        if isinstance(node, Unknown):
-            self._silent[(host.previous.namespace, host.previous.name)] = (self._clock() + SILENT, node.why)
-            return Spoke(spoke.kubeconfig, node, node, node, reach=reach)
-        self._silent.pop((host.previous.namespace, host.previous.name), None)
-        deciding = host.state in (*IN_A_CLUSTER, State.PENDING, State.RECLAIMING) and host.bound is None
-        counts = deciding and node.value is not None and node.value.control_plane
-        drains = policy.drain is not None and host.state == State.RECLAIMING
-        found = Spoke(
-            spoke.kubeconfig,
-            node,
-            await executor.control_plane(host.previous.node, leaving(spoke.allowed.value)) if counts else UNASKED,
-            await executor.remains(host.uid) if host.state != State.RECLAIMING or drains or host.deleted else UNASKED,
-            reach=reach,
-        )
-        if drains and node.value is not None and node.value.held:
-            return await self._drain(host, spoke.client, found, node.value, policy)
-        return found
 
-    async def _held_node(self, host: Host, executor: SpokeExecutor) -> Fact[SpokeNode | None]:
-        """The node that is cordoned for an Agent which may not act there any more. Any other one is not looked at."""
-        if host.previous is None or not (host.kept and host.pinned):
-            return UNASKED
-        node = await executor.node(host.previous.node)
-        if isinstance(node, Known) and not (node.value is not None and is_held_for(host, node.value)):
-            return UNASKED
-        return node
+def _system_uuid(serial: str) -> str:
+    """A VM of vSphere has its system UUID in its serial number; of other machines the Agent does not say it."""
+    return serial.removeprefix("VMware-") if serial.startswith("VMware-") else ""
 
-    async def _drain(self, host: Host, client: Client, found: Spoke, node: SpokeNode, policy: Policy) -> Spoke:
-        assert policy.drain is not None
-        if host.since is None or is_deployed(found.remains, node.name):
-            self._memories.pop(host.uid, None)
-            return found
-        memory = self._memories.get(host.uid, Memory())
-        decision, memory = await spoke_drain.look(client, node.name, host.since, memory, policy.drain, self._clock())
-        self._memories[host.uid] = memory
-        return replace(found, drain=decision)
 
-    def memory(self, host: Host) -> Memory:
-        return self._memories.get(host.uid, Memory())
+def _previous(found: Deprovision | None) -> Cluster | None:
+    """A note with anything but names in it is none: they go into paths and sentences."""
+    if found is None or not all(map(is_name, (found.cluster_name, found.cluster_namespace, found.node_name))):
+        return None
+    return Cluster(found.cluster_namespace, found.cluster_name, found.node_name)
 
-    def remember(self, host: Host, memory: Memory) -> None:
-        self._memories[host.uid] = memory
 
-    def forget(self, uid: str) -> None:
-        self._memories.pop(uid, None)
+def _report(text: str) -> Report | None:
+    """A note that cannot be read is none: the step is asked for again, or its time ends.
 
-    async def _deployment(self, cluster: Cluster) -> Fact[ClusterDeployment | None]:
-        try:
-            found = await self._hub.get(CLUSTER_DEPLOYMENT, cluster.name, cluster.namespace, type=ClusterDeployment)
-        except NotFound:
-            return Known(None, self._clock())
-        except (ApiError, Unreachable) as error:
-            return Unknown(str(error))
-        return Known(found, self._clock())
+    A user who may annotate the Agent can write it, as the agent on the node can: its text is cleaned here, once.
+    """
+    try:
+        note = msgspec.json.decode(text, type=ReportNote)
+    except msgspec.DecodeError:
+        return None
+    reason = find_cause(note.reason) if note.reason in (*StepFailure, Reason.CANCELLED) else None
+    return Report(note.step, note.exit_code, reason, clean_text(note.message), clean_text(note.lasts))
 
-    def _allowed(self, cluster: Cluster, deployment: Fact[ClusterDeployment | None]) -> Fact[frozenset[str]]:
-        match deployment:
-            case Known(found, at):
-                agents_from = found.metadata.annotations.get(AGENTS_FROM, "") if found is not None else ""
-                return Known(allowed_namespaces(cluster.namespace, agents_from, self._inventories), at)
-        return deployment
 
-    async def _secret(self, cluster: Cluster, deployment: Fact[ClusterDeployment | None]) -> str | Fact[bool]:
-        """The Secret with the admin kubeconfig: the one it names; where it names none, assisted-service's own."""
-        if isinstance(deployment, Unknown):
-            return deployment
-        if deployment.value is None:
-            return Known(False, self._clock())
-        metadata = deployment.value.spec.cluster_metadata
-        reference = metadata.admin_kubeconfig_secret_ref if metadata is not None else None
-        name = (reference.name if reference is not None else "") or default_kubeconfig(cluster.name)
-        try:
-            return name if await self._is_there(name, cluster.namespace) else Known(False, self._clock())
-        except (ApiError, Unreachable) as error:
-            return Unknown(str(error))
-
-    async def _is_there(self, secret: str, namespace: str) -> bool:
-        try:
-            await self._hub.get(SECRET, secret, namespace, type=Object)
-        except NotFound:
-            return False
-        return True
+def dump(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

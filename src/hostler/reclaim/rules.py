@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from hostler.host.facts import Known, Unknown
 from hostler.reclaim.artifacts import HASHED, Artifacts, Distrust, Untrusted, find_refused_argument, find_untrusted
-from hostler.reclaim.model import ControlPlane, Host, Policy, SpokeNode
-from hostler.reclaim.objects import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
-from hostler.reclaim.reach import Proof, prove_machine
-from hostler.reclaim.reasons import UNCONFIRMED, Reason
-from hostler.reclaim.refusal import NotKnown, Refused, Waits, require
+from hostler.reclaim.decision import NotKnown, Refused, Waits, require
+from hostler.reclaim.identity import Proof, prove_machine
+from hostler.reclaim.model import UNCONFIRMED, ControlPlane, Host, Policy, Reason, SpokeNode
+from hostler.reclaim.observe import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
 
 Check = Callable[[Host, Policy], str]
 

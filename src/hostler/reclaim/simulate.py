@@ -23,15 +23,18 @@ from hostler.drain.model import Decision as Drain
 from hostler.drain.model import State as DrainState
 from hostler.host.facts import Known
 from hostler.instant import Instant, iso, parse
-from hostler.reclaim import actions, model
-from hostler.reclaim.actions import Action, Decision
+from hostler.reclaim import decision as actions
+from hostler.reclaim import model
 from hostler.reclaim.agent_manifests import agent_of, is_deployed
 from hostler.reclaim.decide import decide
+from hostler.reclaim.decision import Action, Decision
 from hostler.reclaim.model import (
     UNASKED,
+    Cause,
     ControlPlane,
     Host,
     Policy,
+    Reason,
     Report,
     Spoke,
     SpokeNode,
@@ -42,7 +45,6 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
-from hostler.reclaim.reasons import Cause, Reason
 from hostler.reclaim.status import next_stage
 
 PASSES_MOST = 200

@@ -12,7 +12,7 @@ from hostler.host.conditions import cut
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Condition
 from hostler.reclaim import model
-from hostler.reclaim.actions import (
+from hostler.reclaim.decision import (
     Action,
     AddFinalizer,
     AnswerRetry,
@@ -24,9 +24,8 @@ from hostler.reclaim.actions import (
     SetCondition,
     WarnNotOneShot,
 )
-from hostler.reclaim.model import UNDER_WAY, Cluster, State
-from hostler.reclaim.objects import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED
-from hostler.reclaim.reasons import Cause, Reason
+from hostler.reclaim.model import UNDER_WAY, Cause, Cluster, Reason, State
+from hostler.reclaim.observe import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED
 
 BOUND, NOT_ONE_SHOT = "Bound", "NotOneShot"
 _BOUND_REASONS = {

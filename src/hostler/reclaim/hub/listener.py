@@ -11,8 +11,8 @@ from aiohttp import web
 
 from hostler.errors import Complaint, Exit
 from hostler.kube.http import refuse_without_target, without_strangers
-from hostler.reclaim.connections import Connection
-from hostler.reclaim.hub import Hub
+from hostler.reclaim.hub.connections import Connection
+from hostler.reclaim.hub.server import Hub
 
 log = structlog.get_logger("hostler.hub")
 

@@ -20,12 +20,12 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from hostler.reclaim.artifact_files import ArtifactFiles, Download, Unreadable
 from hostler.reclaim.artifacts import NAMES
-from hostler.reclaim.connections import MOST_CONNECTIONS, Connections, serving
-from hostler.reclaim.hub_agents import HubAgents, Trouble
-from hostler.reclaim.instructions import Registration, Reply
-from hostler.reclaim.tokens import Claims, Denial, Denied, Keys, Opens
+from hostler.reclaim.hub.agents import HubAgents, Trouble
+from hostler.reclaim.hub.artifact_files import ArtifactFiles, Download, Unreadable
+from hostler.reclaim.hub.connections import MOST_CONNECTIONS, Connections, serving
+from hostler.reclaim.hub.instructions import Registration, Reply
+from hostler.reclaim.hub.tokens import Claims, Denial, Denied, Keys, Opens
 
 log = structlog.get_logger("hostler.hub")
 

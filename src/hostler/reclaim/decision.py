@@ -1,13 +1,14 @@
-"""What a decision may do, one record each, and the decision itself. Pure."""
+"""What a decision consists of: its actions, one record each, and how a rule speaks against a reclaim. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hostler.drain import model as drain_model
+from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant
-from hostler.reclaim.model import Cluster, Pin, SpokeNode, Transition
-from hostler.reclaim.reasons import Cause
+from hostler.reclaim.model import Cause, Cluster, Pin, Reason, SpokeNode, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +130,38 @@ class Decision:
     actions: tuple[Action, ...]
     why: str
     wake: Instant | None = None
+
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """A reclaim is not possible; caught in this package only."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class NotKnown(Exception):
+    """A fact is missing; caught in this package only. Its text can follow a colon, `sentence` begins one."""
+
+    @property
+    def sentence(self) -> str:
+        text = str(self)
+        return text[:1].upper() + text[1:]
+
+
+class Waits(Exception):
+    """It may be returned, but others go first; caught in this package only. The last rule: all others hold."""
+
+
+def require(fact: Fact[T], unknown: str, reason: Reason, absent: str) -> T:
+    """The value of a fact. Raises NotKnown with `unknown` and why, Refused where it is known that there is none."""
+    match fact:
+        case Unknown(why):
+            raise NotKnown(f"{unknown}: {why}")
+        case Known(value):
+            if not value:
+                raise Refused(reason, absent)
+            return value

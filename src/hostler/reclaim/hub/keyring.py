@@ -14,7 +14,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Secret
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.reclaim.tokens import Keys
+from hostler.reclaim.hub.tokens import Keys
 
 log = structlog.get_logger("hostler.hub")
 

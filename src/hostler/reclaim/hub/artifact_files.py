@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from hostler.reclaim.artifacts import HASHED, NAMES
-from hostler.reclaim.connections import serving
+from hostler.reclaim.hub.connections import serving
 
 log = structlog.get_logger("hostler.hub")
 

@@ -1,0 +1,1 @@
+"""The server that agents and discovery systems talk to; every replica of the operator runs it."""
