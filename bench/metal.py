@@ -206,7 +206,7 @@ def measure(box: Sandbox, api: Api, hosts: int, machines: int, folder: Path) -> 
     say(f"{hosts} hosts and {machines} machines: filling")
     fill(box, api, namespace, hosts, machines)
     words = ("run", "--only", "metal", "--no-leader-election", "--log-format", "json", "--log-level", "warning",
-             "--http-address", "127.0.0.1:0", "--namespace", namespace)  # fmt: skip
+             "--http-address", "127.0.0.1:0", "--operator-namespace", namespace)  # fmt: skip
     env = {**os.environ, "KUBECONFIG": str(box.kubeconfig)}
     path = f"/apis/{INFRA}/namespaces/{namespace}/metal3machines"
     taken = Followed(box, f"/apis/{METAL}/namespaces/{namespace}/baremetalhosts", claimed).names

@@ -36,7 +36,7 @@ class Operator:
             "PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(path),
             "VCENTER_HOST": f"{vcenter['host']}:{vcenter['port']}", "VCENTER_USER": vcenter["user"],
             "VCENTER_PASSWORD": vcenter["password"], "VCENTER_CA_BUNDLE": vcenter["ca_bundle"],
-            "HOSTLER_NAMESPACE": "default", **told,
+            "HOSTLER_OPERATOR_NAMESPACE": "default", **told,
         }  # fmt: skip
         self._log = folder / "operator.log"
         words = ("run", "--log-format", "json", "--http-address", "127.0.0.1:0")

@@ -136,7 +136,16 @@ def operator(
     granted = rights_here(sandbox, switched_on(flags, told)) if rights else ()
     with nullcontext(user) if user else charted(sandbox, it, granted, at) as user:
         path, log = kubeconfig_of(sandbox, folder, user, at), folder / f"{name}.log"
-        words = ("--log-format", "json", "--namespace", namespace, "--http-address", "127.0.0.1:0", *QUICK, *flags)
+        words = (
+            "--log-format",
+            "json",
+            "--operator-namespace",
+            namespace,
+            "--http-address",
+            "127.0.0.1:0",
+            *QUICK,
+            *flags,
+        )
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "hostler", "run", *words],

@@ -44,7 +44,7 @@ class World:
         """The CLI in this process, for it is asked often: exit code, standard output and standard error."""
         out, err, here = io.StringIO(), io.StringIO(), environment(self.folder / f"{user}.kubeconfig")
         with mock.patch.dict(os.environ, here, clear=True), redirect_stdout(out), redirect_stderr(err):
-            code = execute([*words, "--namespace", self.namespace])
+            code = execute([*words, "--operator-namespace", self.namespace])
         return code, out.getvalue(), err.getvalue()
 
     def token(self, account: str = READER, audience: str = AUDIENCE, namespace: str = "") -> str:

@@ -119,10 +119,10 @@ def told(found: list[Object]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ON)
 def test_the_operator_understands_what_it_is_told(charts: dict[str, str], name: str) -> None:
-    settings = read_settings({}, told(rendered(charts[name])) | {"HOSTLER_NAMESPACE": "there"})
+    settings = read_settings({}, told(rendered(charts[name])) | {"HOSTLER_OPERATOR_NAMESPACE": "there"})
     shown = {one.setting.name: one.shown for one in settings}
     assert shown["HOSTLER_ONLY"] == ",".join(sorted(ON[name], key=[one.name for one in CAPABILITIES].index))
-    assert shown["HOSTLER_NAMESPACE"] == "there"
+    assert shown["HOSTLER_OPERATOR_NAMESPACE"] == "there"
     if name == "maintenance":
         assert shown["DRAIN_TIMEOUT_SECONDS"] == "2592000", "no 2.592e+06 on the way"
         assert shown["HOSTLER_LEASE_NAME"] == "gpu"
@@ -534,7 +534,9 @@ def labels(found: list[Object]) -> list[dict[str, str]]:
 @pytest.mark.parametrize("case", ALIKE)
 def test_manifests_without_helm_are_those_of_the_chart(helm: Helm, sandbox: Sandbox, namespace: str, case: str) -> None:
     flags, values = ALIKE[case]
-    done = hostler(sandbox.kubeconfig, "manifests", "--image", "here/hostler:v1", "--namespace", namespace, *flags)
+    done = hostler(
+        sandbox.kubeconfig, "manifests", "--image", "here/hostler:v1", "--operator-namespace", namespace, *flags
+    )
     assert done.returncode == 0, done.stderr
     given = [part for one in ("image.repository=here/hostler", "image.tag=v1", *values) for part in ("--set", one)]
     mine = rendered(done.stdout)

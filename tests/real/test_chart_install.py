@@ -144,7 +144,7 @@ def pods(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:
 
 def doctor(sandbox: Sandbox, namespace: str, one: Running) -> tuple[str, str]:
     """What it says about the rights."""
-    words = ("doctor", "-o", "json", "--namespace", namespace, "--operator", one.url)
+    words = ("doctor", "-o", "json", "--operator-namespace", namespace, "--operator", one.url)
     (found,) = [seen for seen in json.loads(hostler(sandbox.kubeconfig, *words).stdout) if seen["what"] == "rights"]
     return found["level"], found["why"]
 
@@ -198,7 +198,7 @@ def test_installed_upgraded_and_uninstalled(
         sandbox.kubectl("create", "configmap", "vcenter-ca", "-n", home, bundle)
         said = helm("install", *release, "-f", "-", input=yaml.safe_dump(values(told)))
         assert "Switched on: maintenance." in said
-        assert f"hostler doctor --namespace {home} --lease-name reins " in said
+        assert f"hostler doctor --operator-namespace {home} --lease-name reins " in said
         eventually(lambda: len(pods(sandbox, home)) == 2, 90, "two replicas")
         first = pods(sandbox, home)[0]
         with running(sandbox, image, first, tmp_path) as one:

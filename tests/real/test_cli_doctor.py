@@ -135,7 +135,7 @@ def test_a_bundle_has_everything_but_the_secrets(
         sandbox.kubectl("uncordon", node)
         told = f"/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3D{node},reason%3DCordonedAgain"
         eventually(lambda: sandbox.read(told)["items"], what="an Event of the operator")
-        words = ["bundle", "--file", str(file), "--operator", running.url, "--namespace", namespace]
+        words = ["bundle", "--file", str(file), "--operator", running.url, "--operator-namespace", namespace]
         done = subprocess.run([sys.executable, "-m", "hostler", *words], env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         again = subprocess.run([sys.executable, "-m", "hostler", *words], env=env, capture_output=True, text=True)
@@ -185,7 +185,7 @@ def test_what_only_openshift_wants_is_not_missed_elsewhere(
         async with Client(load(str(sandbox.kubeconfig))) as client:
             return await missing_rights(client, who, rights_for(["metal"]))
 
-    words = ("--only", "metal", "--namespace", namespace, "--account", who.name, "-o", "yaml")
+    words = ("--only", "metal", "--operator-namespace", namespace, "--account", who.name, "-o", "yaml")
     made = hostler(sandbox.kubeconfig, "rights", *words)
     assert made.returncode == 0, made.stderr
     assert asyncio.run(missing()) != ()

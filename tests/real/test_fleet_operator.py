@@ -156,7 +156,7 @@ def test_status_config_explain_and_plan_by_url(
 
 
 def test_an_operator_outside_the_cluster_says_where_it_is(sandbox: Sandbox, running: Running, home: str) -> None:
-    done = hostler(sandbox.kubeconfig, "status", "--namespace", home)
+    done = hostler(sandbox.kubeconfig, "status", "--operator-namespace", home)
     assert done.returncode == Exit.UNREACHABLE
     assert "The operator runs outside the cluster, as a process on" in done.stderr
     assert "It listens only on its own machine" in done.stderr
@@ -195,7 +195,7 @@ def test_every_way_in_which_the_leader_cannot_be_reached_has_its_sentence(
     sandbox: Sandbox, namespace: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     def status(kubeconfig: Path = sandbox.kubeconfig) -> str:
-        done = hostler(kubeconfig, "config", "--running", "--namespace", namespace)
+        done = hostler(kubeconfig, "config", "--running", "--operator-namespace", namespace)
         assert done.returncode in (Exit.UNREACHABLE, Exit.REFUSED), done.stderr
         assert done.stdout == ""
         return done.stderr

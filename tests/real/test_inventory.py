@@ -109,7 +109,7 @@ def test_every_node_is_shown_once_and_changes_are_recorded(
 
 
 def test_without_an_operator_the_objects_are_joined(sandbox: Sandbox, home: str) -> None:
-    answer = hostler(sandbox.kubeconfig, "hosts", "--namespace", home, "-o", "json")
+    answer = hostler(sandbox.kubeconfig, "hosts", "--operator-namespace", home, "-o", "json")
     assert answer.returncode == 0, answer.stderr
     rows = json.loads(answer.stdout)["hosts"]
     assert {row["host"]["name"] for row in rows} == {node["metadata"]["name"] for node in sandbox.get("nodes")["items"]}
@@ -223,7 +223,7 @@ def test_every_host_of_a_mixed_fleet_is_shown_once_by_proven_identity(
         told_hosts = hostler(sandbox.kubeconfig, "hosts", "--kind", "bare-metal", "--operator", running.url).stdout
         assert [line.split()[0] for line in told_hosts.splitlines()] == ["NAME", "doubtful", "edge-1", "metal-0"]
 
-        answer = hostler(sandbox.kubeconfig, "hosts", "--namespace", world.namespace, "-o", "json")
+        answer = hostler(sandbox.kubeconfig, "hosts", "--operator-namespace", world.namespace, "-o", "json")
         assert answer.returncode == 0, answer.stderr
         check_bare_metal({row["host"]["name"]: row for row in json.loads(answer.stdout)["hosts"]}, world.namespace)
 

@@ -455,7 +455,7 @@ def test_rivals_for_one_name_are_left_to_a_person(
     for csr in asked:
         says(running, csr, "only one can be that host", eventually)
     assert not any(approved(sandbox, csr) for csr in asked)
-    done = hostler(sandbox.kubeconfig, "join", "approve", one, "--yes", "--namespace", space)
+    done = hostler(sandbox.kubeconfig, "join", "approve", one, "--yes", "--operator-namespace", space)
     assert done.returncode == 0, done.stderr
     assert "contested" in done.stderr
     sandbox.kubectl("certificate", "approve", third)

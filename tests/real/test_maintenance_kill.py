@@ -50,7 +50,7 @@ class Chain(threading.Thread):
     def __init__(self, doors: Doors, nursery: Nursery, kubeconfig: Path, namespace: str, told: dict[str, str]) -> None:
         super().__init__(name="chain")
         self._doors, self._nursery, self._folder = doors, nursery, kubeconfig.parent
-        words = ("run", "--log-format", "json", "--log-level", "debug", "--namespace", namespace)
+        words = ("run", "--log-format", "json", "--log-level", "debug", "--operator-namespace", namespace)
         self._words = (*words, "--http-address", "127.0.0.1:0")
         self._env = environment(kubeconfig) | told | {"HOSTLER_LEADER_ELECTION": "false"}
         self._over = threading.Event()

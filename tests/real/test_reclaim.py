@@ -95,7 +95,7 @@ def test_a_host_returns_to_discovery_and_into_a_second_cluster(
     case.reboot()
     assert case.state == "reclaiming-rebooting"  # that it restarts is no end: only that it is there is
     clusters.spoke.node_power(case.node, "off")  # its kubelet confirms nothing any more
-    ignition = hostler(kubeconfig, "reclaim", "token", f"{case.namespace}/env", "--namespace", clusters.home)
+    ignition = hostler(kubeconfig, "reclaim", "token", f"{case.namespace}/env", "--operator-namespace", clusters.home)
     assert case.register(ignition.stdout.strip()) == 201, ignition.stderr
     case.reach("discovering-unbound", "Registered")
     assert case.condition() == ("True", "Registered")

@@ -129,7 +129,11 @@ def test_the_predecessor_under_any_name_of_its_release(sandbox: Sandbox, namespa
     for name, container in {
         "green": {"name": "c", "image": f"example.org/team/{controller}:1"},
         "red": {"name": "c", "image": IMAGE, "env": variables},
-        "ours": {"name": "c", "image": IMAGE, "env": [*variables, {"name": "HOSTLER_NAMESPACE", "value": "x"}]},
+        "ours": {
+            "name": "c",
+            "image": IMAGE,
+            "env": [*variables, {"name": "HOSTLER_OPERATOR_NAMESPACE", "value": "x"}],
+        },
     }.items():
         made[name]["spec"]["template"]["spec"]["containers"] = [container]  # type: ignore[index]
 

@@ -323,7 +323,7 @@ def test_a_named_url_gets_the_reader_s_token_and_never_ours(world: World) -> Non
     login = kubeconfig_with(world.sandbox.kubeconfig, world.folder / "login.kubeconfig", own)
     with ThreadingHTTPServer(("127.0.0.1", 0), _Rogue) as rogue:
         Thread(target=rogue.serve_forever, daemon=True).start()
-        named = ("--namespace", world.namespace, "--operator", f"http://127.0.0.1:{rogue.server_port}")
+        named = ("--operator-namespace", world.namespace, "--operator", f"http://127.0.0.1:{rogue.server_port}")
         done = hostler(login, "status", *named)
         rogue.shutdown()
     world.sandbox.kubectl("delete", "clusterrolebinding", f"{world.namespace}-5")

@@ -85,7 +85,7 @@ class World:
 
     def command(self, *words: str) -> tuple[int, str]:
         """`hostler vcenter ...` as an administrator types it: its code, and all that it printed."""
-        done = hostler(self.site.sandbox.kubeconfig, "vcenter", *words, "--namespace", self.namespace)
+        done = hostler(self.site.sandbox.kubeconfig, "vcenter", *words, "--operator-namespace", self.namespace)
         return done.returncode, done.stdout + done.stderr
 
     def remember(self, leaf: Leaf) -> None:

@@ -291,7 +291,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path) -> None:
 
 def test_manifests_carry_every_setting_that_was_given(tmp_path: Path) -> None:
     config = tmp_path / "settings.yaml"
-    config.write_text("max_unavailable: 3\nmetal_selection: spread\nnamespace: elsewhere\n")
+    config.write_text("max_unavailable: 3\nmetal_selection: spread\noperator_namespace: elsewhere\n")
     words = ("--image", "r/h:1", "--only", "metal", "--config", str(config), "--metal-workers", "7")
     done = hostler("manifests", *words, home=tmp_path)
     objects = list(yaml.safe_load_all(done.stdout))
@@ -299,7 +299,7 @@ def test_manifests_carry_every_setting_that_was_given(tmp_path: Path) -> None:
     assert told["metadata"]["namespace"] == "elsewhere"
     given = {"MAX_UNAVAILABLE": "3", "HOSTLER_METAL_SELECTION": "spread", "HOSTLER_METAL_WORKERS": "7"}
     assert given.items() <= told["data"].items()
-    assert "HOSTLER_NAMESPACE" not in told["data"]
+    assert "HOSTLER_OPERATOR_NAMESPACE" not in told["data"]
 
 
 def test_without_a_cluster_the_doctor_says_so_once_and_a_bundle_of_nothing_is_none(tmp_path: Path) -> None:

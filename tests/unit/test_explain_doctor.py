@@ -55,7 +55,10 @@ def found(*nodes: Node, **changes: Any) -> list[Finding]:
 
 
 def test_an_operator_that_does_not_answer_is_found_with_its_own_way_to_it() -> None:
-    for way, fix in (("See its pod.", "See its pod."), ("", "Start it, or say where it is: --namespace, --operator.")):
+    for way, fix in (
+        ("See its pod.", "See its pod."),
+        ("", "Start it, or say where it is: --operator-namespace, --operator."),
+    ):
         (seen,) = [one for one in found(operator=Unknown("None is ready."), way=way) if one.what == "operator"]
         assert seen == Finding(Level.PROBLEM, "operator", "None is ready.", fix)
 

@@ -181,7 +181,7 @@ BOTH = ("GPU_NODE_LABEL", "VCENTER_HOST")
         ("blue", "web", Container("registry:5000/web:1", BOTH[:1]), ""),
         ("blue", "", Container(f"r.io/web:{CHART}"), ""),
         # Ours, also under the other's name.
-        (CHART, CHART, Container(f"r.io/{CHART}", (*BOTH, "HOSTLER_NAMESPACE")), ""),
+        (CHART, CHART, Container(f"r.io/{CHART}", (*BOTH, "HOSTLER_OPERATOR_NAMESPACE")), ""),
     ],
 )
 def test_the_predecessor_is_recognised_under_any_name(name: str, label: str, container: Container, sign: str) -> None:

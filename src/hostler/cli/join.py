@@ -199,7 +199,9 @@ def approve(
             raise Complaint(f"{request} was not approved.", code=Exit.REFUSED)
     space = settings[NAMESPACE]
     if not ask_cluster(settings, lambda client: _approve_in(client, settings, found, verdict, cluster)):
-        print_note(f"There is no namespace {space}, so no operator will remember it (--namespace is the operator's).")
+        print_note(
+            f"There is no namespace {space}, so no operator will remember it (--operator-namespace is the operator's)."
+        )
     if output is Output.JSON:
         print_json({**look.listed(verdict, cluster), "approved": True})
     else:

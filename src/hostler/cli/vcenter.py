@@ -41,7 +41,7 @@ def show(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     Reads Secret hostler-vcenter-trust in the operator's namespace; you need `get` on it. What a setting decides
     (VCENTER_CA_BUNDLE, VCENTER_TLS_VERIFY, VCENTER_CERTIFICATE_SHA256) is not in it.
 
-    Examples: `hostler vcenter show`; `hostler vcenter show --namespace hostler -o json`.
+    Examples: `hostler vcenter show`; `hostler vcenter show --operator-namespace hostler -o json`.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.safety.vcenter_trust import read_trusted

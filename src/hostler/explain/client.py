@@ -52,7 +52,7 @@ _NO_DECODE = "The operator's answer cannot be read; it may be of another version
 _ROLE = "ClusterRole hostler-viewer has it"
 _HINTS = {
     Refusal.NO_CREDENTIAL: "Leave --operator out, or give the kubeconfig of the operator's cluster.",
-    Refusal.BAD_CREDENTIAL: "Check that the kubeconfig, --context and --namespace are those of this operator.",
+    Refusal.BAD_CREDENTIAL: "Check that the kubeconfig, --context and --operator-namespace are those of this operator.",
     Refusal.TOO_MANY_ATTEMPTS: "Try again in some seconds.",
     Refusal.UNVERIFIED: "Check the API server; the operator's log has the error.",
     Refusal.REVIEW_FORBIDDEN: "Grant it: `helm upgrade`, or `hostler rights -o yaml | kubectl apply -f -`.",
@@ -112,7 +112,7 @@ async def request_token(client: Client, namespace: str) -> str:
     except NotFound as error:
         raise NoOperator(
             f"There is no ServiceAccount {namespace}/{READER}, whose token the operator wants of everyone who asks.",
-            hint="Check --namespace; the chart (rbac.people) and `hostler manifests` make it.",
+            hint="Check --operator-namespace; the chart (rbac.people) and `hostler manifests` make it.",
             code=Exit.UNREACHABLE,
         ) from error
     return msgspec.json.decode(answer, type=_TokenRequest).status.token
@@ -184,7 +184,7 @@ def failure_of(error: ApiError, place: Place, service: str, unled: str) -> Compl
     return NoOperator(
         f"{first} cannot reach a pod of Service {named}: {error}.",
         hint=f"See `kubectl -n {place.namespace} get services,pods`. If one is starting, try again in some seconds; if "
-        "none is there, say where the operator is: --namespace, --service, or --operator URL.",
+        "none is there, say where the operator is: --operator-namespace, --service, or --operator URL.",
         code=Exit.UNREACHABLE,
     )
 

@@ -129,7 +129,7 @@ def _server(facts: Facts) -> Iterator[Finding]:
 def _operator(facts: Facts) -> Iterator[Finding]:
     what = "operator"
     if isinstance(facts.operator, Unknown):
-        way = facts.way or "Start it, or say where it is: --namespace, --operator."
+        way = facts.way or "Start it, or say where it is: --operator-namespace, --operator."
         yield Finding(Level.PROBLEM, what, facts.operator.why, way)
         return
     answer = facts.operator.value

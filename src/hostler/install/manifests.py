@@ -243,7 +243,7 @@ def _from_field(name: str, path: str) -> Json:
 
 
 ENVIRONMENT = [
-    _from_field("HOSTLER_NAMESPACE", "metadata.namespace"),
+    _from_field("HOSTLER_OPERATOR_NAMESPACE", "metadata.namespace"),
     _from_field("HOSTLER_POD_NAME", "metadata.name"),
     _from_field("HOSTLER_NODE_NAME", "spec.nodeName"),
     (

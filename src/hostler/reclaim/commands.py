@@ -148,7 +148,7 @@ async def token(client: Client, infra_env: str, namespace: str, seconds: float) 
     except NotFound:
         raise Complaint(
             f"There is no signing key yet (Secret {namespace}/{keyring.NAME}).",
-            hint="An operator with --only reclaim makes it; --namespace says where.",
+            hint="An operator with --only reclaim makes it; --operator-namespace says where.",
             code=Exit.REFUSED,
         ) from None
     try:

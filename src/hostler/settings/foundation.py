@@ -28,7 +28,7 @@ KUBECONFIG = Setting(
 )
 CONTEXT = Setting("HOSTLER_CONTEXT", TEXT, "", "Context of the kubeconfig. Unset: its current context.", CLUSTER)
 NAMESPACE = Setting(
-    "HOSTLER_NAMESPACE",
+    "HOSTLER_OPERATOR_NAMESPACE",
     OBJECT_NAME,
     "hostler",
     "Namespace of the operator's lease and its own objects.",

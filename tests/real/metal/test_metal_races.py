@@ -360,7 +360,8 @@ def test_two_operators_two_hundred_machines_and_kills(
     past = world.hosts()
     words = (
         "run", "--only", "metal", "--no-leader-election", "--log-format", "json", "--http-address", "127.0.0.1:0",
-        "--namespace", home(account), "--metal-writes-per-second", "60",  # not all at once: some are to be killed
+        "--operator-namespace", home(account), "--metal-writes-per-second", "60",
+        # not all at once: some are to be killed
     )  # fmt: skip
 
     def start(name: str) -> subprocess.Popen[bytes]:

@@ -128,7 +128,7 @@ def test_the_hub_s_port_in_use(sandbox: Sandbox, namespace: str, tmp_path: Path)
 
 def test_a_namespace_that_is_not_there(sandbox: Sandbox, tmp_path: Path) -> None:
     somebody = kubeconfig_as(sandbox, tmp_path, PERSON, "system:masters")
-    done = hostler(somebody, "run", "--namespace", "nowhere", "--http-address", "127.0.0.1:0")
+    done = hostler(somebody, "run", "--operator-namespace", "nowhere", "--http-address", "127.0.0.1:0")
     assert done.returncode == Exit.SETTING
     assert "There is no namespace nowhere" in done.stderr
     assert "kubectl create namespace nowhere" in done.stderr

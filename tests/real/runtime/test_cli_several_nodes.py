@@ -202,7 +202,7 @@ def test_without_an_operator_the_objects_are_read(sandbox: Sandbox, make_node: M
         (("explain", f"no/{name}"), "held by ada = a fan"),
         (("maintenance", "status"), name),
     ):
-        done = hostler(sandbox.kubeconfig, *words, "--namespace", nowhere)
+        done = hostler(sandbox.kubeconfig, *words, "--operator-namespace", nowhere)
         assert done.returncode == 0, done.stderr
         assert shown in done.stdout
         assert "all that is known" in done.stdout + done.stderr

@@ -39,7 +39,7 @@ def world(
 
 @pytest.fixture(scope="module")
 def url(world: World) -> Iterator[str]:
-    with hostler_web(world.folder / f"{VIEWER}.kubeconfig", "--namespace", world.namespace) as found:
+    with hostler_web(world.folder / f"{VIEWER}.kubeconfig", "--operator-namespace", world.namespace) as found:
         yield found
 
 

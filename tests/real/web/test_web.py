@@ -150,7 +150,7 @@ def test_axe_finds_nothing_in_any_view(world: World, url: str, browser: Browser,
 
 def test_without_rights_the_page_names_the_one_that_is_missing(world: World, browser: Browser) -> None:
     with (
-        hostler_web(world.folder / f"{NOBODY}.kubeconfig", "--namespace", world.namespace) as url,
+        hostler_web(world.folder / f"{NOBODY}.kubeconfig", "--operator-namespace", world.namespace) as url,
         page_at(browser, url, live=False) as page,
     ):
         expect(page.get_by_text("You may not see this fleet.")).to_be_visible()
@@ -159,7 +159,7 @@ def test_without_rights_the_page_names_the_one_that_is_missing(world: World, bro
 
 
 def test_an_operator_at_a_url_gets_the_readers_token(world: World) -> None:
-    words = ("--namespace", world.namespace, "--operator", world.leader().url)
+    words = ("--operator-namespace", world.namespace, "--operator", world.leader().url)
     with (
         hostler_web(world.folder / f"{VIEWER}.kubeconfig", *words) as url,
         urllib.request.urlopen(f"{url}v1/hosts", timeout=60) as answer,
