@@ -59,15 +59,14 @@ from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachmen
 from hostler.kube.store import Store  # noqa: E402
 from hostler.kube.watch import Watch  # noqa: E402
 from hostler.kube.writer import Writer  # noqa: E402
-from hostler.metal.caches import Caches  # noqa: E402
-from hostler.metal.choose import Policy  # noqa: E402
-from hostler.metal.claims import Claims  # noqa: E402
+from hostler.metal.caches import Caches, DataCaches  # noqa: E402
+from hostler.metal.claiming.choose import Policy  # noqa: E402
+from hostler.metal.claiming.claims import Claims  # noqa: E402
 from hostler.metal.controller import MachineKeeper  # noqa: E402
-from hostler.metal.data import DataDesk  # noqa: E402
-from hostler.metal.data_caches import DataCaches  # noqa: E402
+from hostler.metal.data.controller import DataDesk  # noqa: E402
 from hostler.metal.host_layers import MetalSource  # noqa: E402
 from hostler.metal.nodes import Nodes  # noqa: E402
-from hostler.metal.remediator import Remediator  # noqa: E402
+from hostler.metal.remediation.controller import Remediator  # noqa: E402
 from hostler.reclaim.host_layers import ReclaimSource  # noqa: E402
 
 VMS, ESXI, METAL, AGENTS = 3000, 500, 1500, 500

@@ -164,14 +164,14 @@ MUTANTS = (
     ),
     # -- metal
     Mutant(
-        "metal/choose.py",
+        "metal/claiming/choose.py",
         "    return Refusal(Refused.TAKING, by) if by else None\n",
         "    return None\n",
         "two machines claim one host at the same moment",
         "unit/test_metal_choose.py::test_who_is_taken_or_only_just_recovered_is_left_alone",
     ),
     Mutant(
-        "metal/choose.py",
+        "metal/claiming/choose.py",
         "if consumer is not None and not (label == wish.reuse and label and _is_cluster(host, wish)):",
         "if False and consumer is not None:",
         "a host that another machine has is taken from it",

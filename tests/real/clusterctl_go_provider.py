@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from hostler.apis.metal3 import GROUP
-from hostler.metal.definitions import CONTRACTS, UNUSUAL_NAME, infrastructure_definitions
+from hostler.metal.kinds.definitions import CONTRACTS, UNUSUAL_NAME, infrastructure_definitions
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
 NAMESPACE, NAME = "capm3-system", "capm3-controller-manager"

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostler.metal.webhook_objects import CONVERT, DEFINITIONS, conversion_of, webhook_configurations
+from hostler.metal.kinds.webhook_objects import CONVERT, DEFINITIONS, conversion_of, webhook_configurations
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from tests.real.metal_world import Api

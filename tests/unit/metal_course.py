@@ -24,17 +24,16 @@ from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches
-from hostler.metal.choose import Policy, Selection, choose
-from hostler.metal.claims import Claims
+from hostler.metal.caches import Caches, DataCaches
+from hostler.metal.claiming.choose import Policy, Selection, choose
+from hostler.metal.claiming.claims import Claims
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.data import DataDesk
-from hostler.metal.data_caches import DataCaches
+from hostler.metal.data.controller import DataDesk
 from hostler.metal.decide import decide_claim, decide_machine
 from hostler.metal.host_layers import MetalSource
 from hostler.metal.model import Facts, NodeSeen, Step, Write
 from hostler.metal.nodes import Nodes
-from hostler.metal.remediator import Remediator
+from hostler.metal.remediation.controller import Remediator
 from hostler.metal.status import settled, status_write
 from hostler.sandbox.hosts.model import Memory, Pace, Put, Secret
 from hostler.sandbox.hosts.walk import Look

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hostler.metal.conversion import KEPT
-from hostler.metal.defaulting import DEFAULTS, Default, fill_defaults
-from hostler.metal.validation import RULES, Rule, is_url, judge
-from hostler.metal.webhook_objects import KINDS
+from hostler.metal.kinds.conversion import KEPT
+from hostler.metal.kinds.defaulting import DEFAULTS, Default, fill_defaults
+from hostler.metal.kinds.validation import RULES, Rule, is_url, judge
+from hostler.metal.kinds.webhook_objects import KINDS
 
 Json = dict[str, Any]
 

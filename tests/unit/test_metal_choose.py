@@ -12,12 +12,22 @@ from hypothesis import strategies as st
 
 from hostler.apis.metal3 import BareMetalHost, HostSelector, Metal3Machine, Metal3MachineTemplate
 from hostler.kube.records import Metadata
-from hostler.metal.choose import Around, Choice, Outcome, Policy, Selection, Wish, choose
-from hostler.metal.free import Bag, FreeHosts, Waiting, free
-from hostler.metal.look import Capacity, capacity
+from hostler.metal.claiming.choose import (
+    Around,
+    Choice,
+    Outcome,
+    Policy,
+    Selection,
+    Wish,
+    WrongSelector,
+    choose,
+    compile_selector,
+    unmet,
+)
+from hostler.metal.claiming.free_hosts import Bag, FreeHosts, Waiting, free
+from hostler.metal.claiming.refusal import Refusal, Refused, count_refusals, group_refusals, summarize_groups
+from hostler.metal.listing import Capacity, capacity
 from hostler.metal.names import HOST_ANNOTATION, PAUSED
-from hostler.metal.refusal import Refusal, Refused, count_refusals, group_refusals, summarize_groups
-from hostler.metal.selector import WrongSelector, compile_selector, unmet
 
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
 DOMAIN = "infrastructure.cluster.x-k8s.io/failure-domain"

@@ -23,12 +23,13 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, consumer_key
-from hostler.metal.choose import Policy, Selection, Wish, choose
-from hostler.metal.claims import DEBOUNCE_SECONDS, OUTDATED_SECONDS, Claims
-from hostler.metal.data_caches import Indexes
+from hostler.metal.caches import Caches
+from hostler.metal.claiming.choose import Policy, Selection, Wish, choose
+from hostler.metal.claiming.claims import DEBOUNCE_SECONDS, OUTDATED_SECONDS, Claims
+from hostler.metal.claiming.free_hosts import SAMPLES
+from hostler.metal.data.controller import Indexes
 from hostler.metal.decide import wish_of
-from hostler.metal.free import SAMPLES
+from hostler.metal.model import consumer_key
 from hostler.selectors import Requirement
 from tests.sizes import examples
 from tests.unit.test_metal_choose import CLUSTER, HOST_CLAIM, consumer, host

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostler.metal.conversion import KEPT, NEWER, OLDER, convert
-from hostler.metal.conversion_fields import CHANGES, read_duration, write_duration
+from hostler.metal.kinds.conversion import KEPT, NEWER, OLDER, convert
+from hostler.metal.kinds.conversion_table import CHANGES, read_duration, write_duration
 from hostler.webhooks.reviews import CannotConvert
 from tests.sizes import examples
 from tests.unit.schema_objects import published_schemas, schema_values

@@ -18,10 +18,10 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.data import CLAIM as CLAIM_KEY
-from hostler.metal.data import DATA, DataDesk
-from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_use import RenderedSecret
+from hostler.metal.caches import DataCaches
+from hostler.metal.data.controller import CLAIM as CLAIM_KEY
+from hostler.metal.data.controller import DATA, DataDesk
+from hostler.metal.data.decide import RenderedSecret
 from hostler.metal.model import Rendered
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import CONSUMER, IMAGE

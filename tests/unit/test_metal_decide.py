@@ -13,13 +13,14 @@ from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
+from hostler.metal.claiming.reservations import abandoned
+from hostler.metal.clusters import cluster_change, endpoint_change, pause_change
 from hostler.metal.decide import decide_associated, not_yet, why_none
 from hostler.metal.model import Facts, NodeSeen, Rendered, Said
 from hostler.metal.moving import unpause_change
 from hostler.metal.provisioning import host_change, wrong_spec
-from hostler.metal.release import abandoned, decide_release
+from hostler.metal.release import decide_release
 from hostler.metal.status import status_change
-from hostler.metal.upkeep import cluster_change, endpoint_change, pause_change
 
 IMAGE = {"url": "http://x/os.raw", "checksum": "abc", "checksumType": "sha256"}
 API = "infrastructure.cluster.x-k8s.io/v1beta2"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hostler.compact_schema import expand_shape
-from hostler.metal.definitions import CONTRACTS, infrastructure_definitions
+from hostler.metal.kinds.definitions import CONTRACTS, infrastructure_definitions
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
 OURS = {one["metadata"]["name"]: one for one in infrastructure_definitions()}

@@ -18,9 +18,8 @@ from hostler.host.conditions import Condition, Status
 from hostler.instant import iso
 from hostler.metal import names
 from hostler.metal.decide import decide_associated
-from hostler.metal.health import DEBOUNCE_SECONDS, Troubles, decide_health
 from hostler.metal.model import Facts, Trouble
-from hostler.metal.status import status_change
+from hostler.metal.status import DEBOUNCE_SECONDS, Troubles, decide_health, status_change
 from tests.sizes import examples
 
 CONSUMER = {"apiVersion": metal3.METAL3_MACHINE.api_version, "kind": "Metal3Machine", "name": "m", "namespace": "n"}

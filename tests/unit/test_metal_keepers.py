@@ -25,21 +25,20 @@ from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.claims import DEBOUNCE_SECONDS
+from hostler.metal.caches import DataCaches
+from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
+from hostler.metal.claiming.reservations import ReservedHostKeeper
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.data import DataDesk
-from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_use import RenderedSecret
+from hostler.metal.data.controller import DataDesk
+from hostler.metal.data.decide import RenderedSecret, whose
 from hostler.metal.decide import why_none
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.model import Step
 from hostler.metal.nodes import Nodes
 from hostler.metal.release import decide_release
-from hostler.metal.remediation import LOOK_SECONDS, decide_remediation
-from hostler.metal.remediation_model import RUNNING, Remediation
-from hostler.metal.remediator import Remediator
-from hostler.metal.secrets import whose
-from hostler.metal.upkeep import ReservedHostKeeper
+from hostler.metal.remediation.controller import Remediator
+from hostler.metal.remediation.decide import LOOK_SECONDS, decide_remediation
+from hostler.metal.remediation.model import RUNNING, Remediation
 from tests.unit.answering import answering
 from tests.unit.kube_connection import Here
 from tests.unit.test_metal_claims import Room

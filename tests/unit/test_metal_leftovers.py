@@ -19,7 +19,7 @@ from hostler.errors import Complaint, Exit
 from hostler.explain.doctor import Level
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.metal import names
-from hostler.metal.leftovers import TRIES, Leftovers, findings, refuse_mid_move, take_back
+from hostler.metal.migration.leftovers import TRIES, Leftovers, findings, refuse_mid_move, take_back
 from tests.unit.answering import answering
 from tests.unit.test_cli import hostler
 

@@ -11,8 +11,8 @@ import pytest
 
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.metal import names
+from hostler.metal.claiming.reservations import is_blocked_for_nothing
 from hostler.metal.moving import block_change, is_movable, pause_change, unpause_change
-from hostler.metal.release import is_blocked_for_nothing
 
 STATUS = {"provisioning": {"state": "provisioned"}, "poweredOn": True, "hardware": {"hostname": "h"}}
 KEPT = json.dumps({"provisioning": {"state": "provisioned"}, "poweredOn": True}, separators=(",", ":"))

@@ -15,11 +15,12 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.instant import iso
 from hostler.kube.records import Node
 from hostler.metal import names
-from hostler.metal.labels import label_change, prefixes_of, synced_labels
+from hostler.metal.claiming.refusal import Refusal, Refused, why_not_free
+from hostler.metal.clusters import cluster_change
 from hostler.metal.model import Said, Write
-from hostler.metal.refusal import Refusal, Refused, why_not_free
-from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation, is_off
-from hostler.metal.remediation_model import (
+from hostler.metal.nodes import label_change, prefixes_of, synced_labels
+from hostler.metal.remediation.decide import LOOK_SECONDS, counted, decide_remediation, is_off
+from hostler.metal.remediation.model import (
     FAILED,
     GIVEN_UP,
     RUNNING,
@@ -30,7 +31,6 @@ from hostler.metal.remediation_model import (
     Step,
     taint_patch,
 )
-from hostler.metal.upkeep import cluster_change
 from hostler.ship.machines import NEW, REMEDIATION
 
 API = "infrastructure.cluster.x-k8s.io/v1beta2"

@@ -11,7 +11,7 @@ import pytest
 from hostler.apis.metal3 import BareMetalHost
 from hostler.apis.metal3_data import DataTemplate, IpAddressSpec, PoolRef
 from hostler.kube.records import Metadata
-from hostler.metal.render import (
+from hostler.metal.data.content import (
     CannotRender,
     Context,
     check_links,

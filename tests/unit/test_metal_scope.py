@@ -17,10 +17,9 @@ from hostler.kube.client import Client
 from hostler.kube.metrics import Metrics
 from hostler.kube.namespaced_watch import NamespacedWatch
 from hostler.kube.records import Metadata
-from hostler.metal.caches import Caches
-from hostler.metal.data_caches import DataCaches
+from hostler.metal.caches import Caches, DataCaches
+from hostler.metal.capability import Scoped
 from hostler.metal.scope import WATCH_FILTER, Scope
-from hostler.metal.scoped import Scoped
 from tests.unit.nowhere import Nowhere
 
 MINE = {WATCH_FILTER: "mine"}

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from hostler.apis.metal3 import BareMetalHost
 from hostler.explain.registry import Explanation
 from hostler.metal import names
+from hostler.metal.explain import explain_forecast
 from hostler.metal.model import NodeSeen, Rendered, Write
-from hostler.metal.plan import explain_forecast
 from hostler.metal.simulate import Forecast, Rules, simulate_machine
 from tests.sizes import examples
 from tests.unit.metal_course import CONSUMER, IMAGE, NOW, POLICY, Course, dry_keeper, host_body, machine_body

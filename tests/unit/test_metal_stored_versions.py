@@ -6,7 +6,7 @@ import msgspec
 
 from hostler.explain.doctor import Finding, Level
 from hostler.host.facts import Known, Unknown
-from hostler.metal.stored_versions import Definition, stored_version_findings
+from hostler.metal.migration.stored_versions import Definition, stored_version_findings
 
 
 def definition(name: str, strategy: str, *versions: str) -> Definition:

@@ -12,9 +12,7 @@ from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.apis.metal3_data import Data, DataClaim
 from hostler.metal import names
 from hostler.metal.decide import decide_machine
-from hostler.metal.model import Facts
-from hostler.metal.scope import Scope
-from hostler.metal.takeover import (
+from hostler.metal.migration.takeover import (
     Definition,
     Effect,
     Line,
@@ -24,6 +22,8 @@ from hostler.metal.takeover import (
     machine_lines,
     outside_lines,
 )
+from hostler.metal.model import Facts
+from hostler.metal.scope import Scope
 
 OLD = "infrastructure.cluster.x-k8s.io/v1beta1"
 READY = [{"type": "Ready", "status": "True"}, {"type": "AssociateBareMetalHost", "status": "True"}]

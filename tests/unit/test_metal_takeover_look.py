@@ -8,10 +8,9 @@ from typing import Any
 from aiohttp import web
 
 from hostler.metal import names
-from hostler.metal.leftovers import Leftovers, find
+from hostler.metal.migration.leftovers import Leftovers, find
+from hostler.metal.migration.takeover import Effect, Line, takeover_lines
 from hostler.metal.scope import WATCH_FILTER, Scope
-from hostler.metal.takeover import Effect, Line
-from hostler.metal.takeover_look import takeover_lines
 from tests.unit.answering import answering
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 from hostler.capabilities import BY_NAME, CAPABILITIES, read_settings
 from hostler.install.grants import rights_for
 from hostler.kube.client import Client
-from hostler.metal.webhook_objects import (
+from hostler.metal.kinds.webhook_objects import (
     DEFINITIONS,
     ENVIRONMENT,
     KINDS,
@@ -22,7 +22,7 @@ from hostler.metal.webhook_objects import (
     webhook_configurations,
     webhook_service,
 )
-from hostler.metal.webhooks import TARGETS, MetalWebhooks, mutate, validate
+from hostler.metal.kinds.webhooks import TARGETS, MetalWebhooks, mutate, validate
 from hostler.safety.guard import Guard
 from hostler.safety.incumbents import State, Verdict
 from hostler.safety.switches import Choice

@@ -59,7 +59,7 @@ def test_an_import_far_down_is_found() -> None:
 def test_decisions_are_among_what_is_pure() -> None:
     found = pure_modules()
     assert {f"hostler.{one}.decide" for one in ("drain", "fleet", *(one.name for one in OPTIONAL))} <= {*found}
-    assert {"hostler.host.holds", "hostler.metal.choose", "hostler.safety.incumbents"} <= {*found}
+    assert {"hostler.host.holds", "hostler.metal.claiming.choose", "hostler.safety.incumbents"} <= {*found}
 
 
 # -- the table of capabilities

@@ -16,10 +16,10 @@ from hostler.capabilities import ONLY, read_settings
 from hostler.cli.entry_point import plain_flags
 from hostler.install.grants import rights_for
 from hostler.install.roles import Account, roles
-from hostler.metal.definitions import infrastructure_definitions
+from hostler.metal.kinds.definitions import infrastructure_definitions
+from hostler.metal.kinds.validation import judge
+from hostler.metal.kinds.webhook_objects import DEFAULTED, KINDS, PORT, SERVICE
 from hostler.metal.settings import METAL_NAMESPACES, METAL_WEBHOOKS, METAL_WEBHOOKS_ADDRESS, METAL_WORKERS
-from hostler.metal.validation import judge
-from hostler.metal.webhook_objects import DEFAULTED, KINDS, PORT, SERVICE
 from hostler.settings.model import Settings
 from hostler.ship import components
 

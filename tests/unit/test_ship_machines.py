@@ -12,7 +12,7 @@ from hostler.host.maintenance import State as MaintenanceState
 from hostler.ingress import conditions as ingress
 from hostler.join.model import Act
 from hostler.metal import model as metal
-from hostler.metal import remediation_model as remediation
+from hostler.metal.remediation import model as remediation
 from hostler.platform.model import State as Scoped
 from hostler.reclaim.model import State as Returning
 from hostler.ship import machines

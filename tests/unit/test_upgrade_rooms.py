@@ -21,7 +21,7 @@ from hostler.apis.assisted import Agent
 from hostler.host.facts import Fact, Known, value_or
 from hostler.join.model import Use
 from hostler.join.observe import Memory, line_of, uses_in
-from hostler.metal.remediation_model import WAITING
+from hostler.metal.remediation.model import WAITING
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
 from hostler.reclaim.decision import Deploy, Withdraw

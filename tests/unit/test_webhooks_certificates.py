@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
-from hostler.metal.webhook_objects import conversion_of, webhook_configurations
+from hostler.metal.kinds.webhook_objects import conversion_of, webhook_configurations
 from hostler.webhooks.certificates import (
     DAYS,
     DUE_DAYS,

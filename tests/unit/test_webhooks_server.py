@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from hostler.errors import Complaint
-from hostler.metal.conversion import convert
-from hostler.metal.webhooks import mutate, validate
+from hostler.metal.kinds.conversion import convert
+from hostler.metal.kinds.webhooks import mutate, validate
 from hostler.settings.readers import Address
 from hostler.webhooks import server as limits
 from hostler.webhooks.certificates import Pair, make_pair

@@ -61,9 +61,9 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.kube.connection_check import check
     from hostler.kube.kinds import FLEET, NODE, PAUSE
     from hostler.kube.records import Node
-    from hostler.metal import leftovers as metal
-    from hostler.metal.look import read_definitions
-    from hostler.metal.stored_versions import stored_version_findings
+    from hostler.metal.listing import read_definitions
+    from hostler.metal.migration import leftovers as metal
+    from hostler.metal.migration.stored_versions import stored_version_findings
     from hostler.platform import leftovers
     from hostler.reclaim import findings as reclaim
 

@@ -113,7 +113,7 @@ def list_hosts(
 def _look(client: Client, cluster: str) -> Coroutine[None, None, HostsAnswer]:
     """What the objects tell; its libraries are loaded only where there is no operator."""
     from hostler.inventory.look import hosts_of_objects
-    from hostler.metal.host_look import look_at_metal
+    from hostler.metal.host_layers import look_at_metal
     from hostler.reclaim.host_layers import look_at_agents
 
     return hosts_of_objects(client, cluster, (look_at_metal, look_at_agents), time.time())

@@ -37,7 +37,7 @@ def group() -> None:
 def hosts(settings: Settings, within: Within = "", output: OutputFlag = Output.TABLE) -> None:
     """Show every host: its state, who has it, where it is, and why it is unavailable."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.metal.look import hosts_of
+    from hostler.metal.listing import hosts_of
 
     lines = ask_cluster(settings, lambda client: hosts_of(client, within or None))
     if output is Output.JSON:
@@ -60,7 +60,7 @@ def hosts(settings: Settings, within: Within = "", output: OutputFlag = Output.T
 def capacity(settings: Settings, template: Template, output: OutputFlag = Output.TABLE) -> None:
     """Say how many machines of a template fit now, and what limits that."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.metal.look import capacity_of
+    from hostler.metal.listing import capacity_of
 
     strict = settings[METAL_STRICT_FAILURE_DOMAINS]
     found = ask_cluster(settings, lambda client: capacity_of(client, template, strict=strict))
@@ -92,9 +92,8 @@ def takeover(
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.incumbent import judge_incumbent
     from hostler.kube.client import Client
+    from hostler.metal.migration.takeover import Effect, Line, takeover_lines
     from hostler.metal.scope import Scope
-    from hostler.metal.takeover import Effect, Line
-    from hostler.metal.takeover_look import takeover_lines
     from hostler.safety.incumbents import State
 
     if not check:
@@ -138,7 +137,7 @@ def withdraw(
     --operator http://hostler.example:8080` is for scripts.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.metal import leftovers
+    from hostler.metal.migration import leftovers
     from hostler.metal.scope import Scope
 
     scope = Scope(settings[METAL_NAMESPACES], settings[METAL_WATCH_FILTER])

@@ -88,7 +88,7 @@ NAMES = Value(f'join "," {_ON} | quote', lambda wanted: ",".join(sorted(wanted.o
 SOMETHING = When(_ON, lambda wanted: wanted.on)
 MAINTENANCE = When(f'has "maintenance" {_ON}', lambda wanted: "maintenance" in wanted.on)
 RECLAIM = When(f'has "reclaim" {_ON}', lambda wanted: "reclaim" in wanted.on)
-_HOOKS = load_part("hostler.metal.webhook_objects")  # its code is named, not imported: it is a capability's
+_HOOKS = load_part("hostler.metal.kinds.webhook_objects")  # its code is named, not imported: it is a capability's
 # Not in a dry run: it keeps no certificate, so the API server would refuse every write of Metal3's kinds.
 WEBHOOKS = When(
     f'and (has "metal" {_ON}) (not .Values.dryRun) '

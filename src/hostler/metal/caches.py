@@ -1,4 +1,4 @@
-"""What metal reads: one watch per kind, with the indexes that make every question cheap."""
+"""What metal reads: one watch per kind, with the indexes that make every question cheap; and how it writes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ from typing import Any
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster, ControlPlane, Machine, MachineSet
-from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.apis.metal3 import (
+    BareMetalHost,
+    BmcSecret,
+    Metal3Cluster,
+    Metal3Machine,
+    Metal3MachineTemplate,
+    OwnedMetadata,
+)
+from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.kube.cache import Cache, Unread, first_unread
-from hostler.kube.client import Client
+from hostler.kube.client import Client, How
+from hostler.kube.errors import NotFound
 from hostler.kube.kinds import SECRET, Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.namespaced_watch import NamespacedWatch
 from hostler.kube.records import Metadata, Object, key_of
 from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.model import Facts, cluster_of, host_of
-from hostler.metal.remediation_model import Remediation
+from hostler.metal.model import Facts, Write, cluster_of, consumer_key, held_by, host_of, owner_key
+from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import EVERYTHING, Scope
 
 # The capability wakes everything once all is read; this is only for a cache that was complete and no longer is.
@@ -32,29 +42,6 @@ def watch_in(scope: Scope, client: Client, kind: Kind, record: Any, **more: Any)
     return Watch(client, kind, record, **more)
 
 
-def consumer_key(host: BareMetalHost) -> str:
-    """The Metal3Machine this host belongs to, as a key; empty: none.
-
-    Never one of another namespace: who may write hosts in one could else have the bootstrap data of any machine in
-    another put on a host of their own.
-    """
-    consumer = host.spec.consumer_ref
-    if (
-        consumer is None
-        or consumer.kind != metal3.METAL3_MACHINE.kind
-        or capi.group_of(consumer.api_version) != metal3.GROUP
-    ):
-        return ""
-    if consumer.namespace != host.metadata.namespace:
-        return ""
-    return names.key(consumer.namespace, consumer.name)
-
-
-def owner_key(meta: Metadata, kind: str) -> str:
-    name = next((one.name for one in meta.owner_references if one.kind == kind), "")
-    return names.key(meta.namespace, name) if name else ""
-
-
 def _consumers(host: BareMetalHost) -> Iterable[str]:
     return (found,) if (found := consumer_key(host)) else ()
 
@@ -64,11 +51,6 @@ def _owners(host: BareMetalHost) -> Iterable[str]:
     meta = host.metadata
     kind = metal3.METAL3_MACHINE.kind
     return tuple([names.key(meta.namespace, one.name) for one in meta.owner_references if one.kind == kind])
-
-
-def held_by(host: BareMetalHost) -> tuple[str, ...]:
-    """The annotations of remediations that keep it off."""
-    return tuple(name for name in host.metadata.annotations if name.startswith(names.REMEDIATION_POWER_OFF))
 
 
 def _owner_machine(machine: Metal3Machine | Remediation) -> Iterable[str]:
@@ -249,3 +231,93 @@ class Caches:
         key = consumer_key(host)
         machine = self.machines.store.get(key)
         return bool(key) and (machine is None or bool(machine.metadata.deletion_timestamp))
+
+
+def owner_datas(claim: IpClaim) -> list[str]:
+    """The Metal3Data an address was claimed for, as a key."""
+    name = next((one.name for one in claim.metadata.owner_references if one.kind == metal3.METAL3_DATA.kind), "")
+    return [names.key(claim.metadata.namespace, name)] if name else []
+
+
+@dataclass(frozen=True, slots=True)
+class DataCaches:
+    templates: Watch[DataTemplate]
+    claims: Watch[DataClaim]
+    datas: Watch[Data]
+    pools: Watch[Object]
+    ip_claims: Watch[IpClaim]
+    ip_addresses: Watch[IpAddress]
+    capi_claims: Watch[IpClaim]
+    capi_addresses: Watch[IpAddress]
+
+    @classmethod
+    def make(cls, client: Client, metrics: Metrics, scope: Scope = EVERYTHING) -> DataCaches:
+        def watch(kind: Kind, record: Any, **indexes: Any) -> Watch[Any]:
+            return watch_in(scope, client, kind, record, metrics=metrics, indexes=indexes)
+
+        return cls(
+            templates=watch(metal3.METAL3_DATA_TEMPLATE, DataTemplate),
+            claims=watch(
+                metal3.METAL3_DATA_CLAIM, DataClaim,
+                template=lambda one: (names.key(one.metadata.namespace, one.spec.template.name),),
+            ),
+            datas=watch(
+                metal3.METAL3_DATA, Data,
+                claim=lambda one: (names.key(one.metadata.namespace, one.spec.claim.name),),
+                template=lambda one: (names.key(one.metadata.namespace, one.spec.template.name),),
+                unready=lambda one: () if one.status.ready else (one.metadata.namespace,),
+            ),
+            pools=watch(metal3.METAL3_IP_POOL, Object),
+            ip_claims=watch(metal3.METAL3_IP_CLAIM, IpClaim, data=owner_datas),
+            ip_addresses=watch(metal3.METAL3_IP_ADDRESS, IpAddress),
+            capi_claims=watch(capi.IP_ADDRESS_CLAIM, IpClaim, data=owner_datas),
+            capi_addresses=watch(capi.IP_ADDRESS, IpAddress),
+        )  # fmt: skip
+
+    def all(self) -> Iterator[Watch[Any]]:
+        yield from (self.templates, self.claims, self.datas, self.pools)
+        yield from (self.ip_claims, self.ip_addresses, self.capi_claims, self.capi_addresses)
+
+    def unread(self) -> Unread | None:
+        return first_unread(self.all())
+
+
+# -- writing
+
+
+async def send(writer: Writer, write: Write, caches: Mapping[Kind, Cache[Any]]) -> Any:
+    """One decided write; what the object is now, or None in a dry run. `caches` show it, if of its kind."""
+    body = write.body
+    if write.version:
+        body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": write.version}}
+    how = How.APPLY if write.verb == "apply" else How.MERGE
+    return await (caches.get(write.kind) or Cache(write.kind, Object)).patch(
+        writer, write.name, body, write.namespace, why=write.why, subresource=write.subresource, how=how,
+        force=how is How.APPLY,
+    )  # fmt: skip
+
+
+async def delete(writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, why: str) -> None:
+    """What is gone already needs nothing."""
+    try:
+        await writer.delete(kind, meta.name, meta.namespace, uid=meta.uid, why=why)
+    except NotFound:
+        return
+
+
+async def drop_finalizers(
+    writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, *ours: str, why: str = "nothing is left of it"
+) -> None:
+    """Under its version: the list is written whole, and another party's finalizer must not get lost."""
+    kept = [one for one in meta.finalizers if one not in ours]
+    if len(kept) == len(meta.finalizers):
+        return
+    body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
+    try:
+        await writer.patch(kind, meta.name, body, meta.namespace, type=Object, why=why)
+    except NotFound:
+        return
+
+
+def owner_reference(kind: Kind, meta: Metadata) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "uid": meta.uid, "controller": True}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from hostler.apis import capi
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
@@ -19,32 +20,99 @@ from hostler.kube.clusters import Clusters
 from hostler.kube.controller import Controller, Reconcile
 from hostler.kube.http import Server
 from hostler.kube.records import key_of
+from hostler.kube.store import Store
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal import settings as say
-from hostler.metal.caches import Caches, consumer_key, owner_key
-from hostler.metal.choose import Policy, Selection
-from hostler.metal.claims import Claims
+from hostler.metal.caches import Caches, DataCaches, owner_datas
+from hostler.metal.claiming.choose import Policy, Selection
+from hostler.metal.claiming.claims import Claims
+from hostler.metal.claiming.reservations import ReservedHostKeeper, is_upkept
+from hostler.metal.clusters import ClusterKeeper, TemplateKeeper
 from hostler.metal.controller import MachineKeeper
-from hostler.metal.data import CLAIM, DATA, TEMPLATE, DataDesk
-from hostler.metal.data_caches import DataCaches, owner_datas
+from hostler.metal.data.controller import CLAIM, DATA, TEMPLATE, DataDesk
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.host_layers import MetalSource
-from hostler.metal.labels import LabelKeeper
-from hostler.metal.nodes import Nodes
-from hostler.metal.remediation_model import Remediation
-from hostler.metal.remediator import Remediator
+from hostler.metal.kinds.webhooks import KEY as WEBHOOKS
+from hostler.metal.kinds.webhooks import MetalWebhooks
+from hostler.metal.model import consumer_key, owner_key
+from hostler.metal.nodes import LabelKeeper, Nodes
+from hostler.metal.remediation.controller import Remediator
+from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import Scope
-from hostler.metal.scoped import Scoped, WhyOutside
-from hostler.metal.upkeep import ClusterKeeper, ReservedHostKeeper, TemplateKeeper, is_upkept
-from hostler.metal.webhooks import KEY as WEBHOOKS
-from hostler.metal.webhooks import MetalWebhooks
 from hostler.shared import Shared
 
 SWEEP_SECONDS = 60.0
 # Side by side: one whose cluster does not answer must not hold up the others.
 REMEDIATORS = 8
+
+
+WhyOutside = Callable[[str], str]
+
+
+class Scoped:
+    """Answers by key. Only the label matters here: what is in another namespace is in no cache."""
+
+    def __init__(self, caches: Caches, data: DataCaches) -> None:
+        self._caches, self._data, self._scope = caches, data, caches.scope
+
+    def only(self, reconcile: Reconcile, why_outside: WhyOutside) -> Reconcile:
+        """Reconcile nothing that is out of scope."""
+        if not self._scope.watch_filter:
+            return reconcile
+
+        async def reconcile_in_scope(key: str) -> float | None:
+            return None if why_outside(key) else await reconcile(key)
+
+        return reconcile_in_scope
+
+    def by_label(self, store: Store[Any]) -> WhyOutside:
+        """By the object's own label. One that is gone is let through: whoever remembers it forgets it."""
+
+        def why_outside(key: str) -> str:
+            found = store.get(key)
+            return self._scope.why_filtered(found.metadata) if found is not None else ""
+
+        return why_outside
+
+    def host(self, key: str) -> str:
+        """By the machine that has it; without one by its own label or its Cluster's, which keep it for the next."""
+        host = self._caches.hosts.store.get(key)
+        if host is None:
+            return ""
+        machine = self._caches.machines.store.get(consumer_key(host))
+        if machine is not None:
+            return self._scope.why_filtered(machine.metadata)
+        why, cluster = self._scope.why_filtered(host.metadata), self._cluster_of(host)
+        if why and cluster is not None:
+            return self._scope.why_filtered(cluster.metadata)
+        return why
+
+    def _cluster_of(self, host: BareMetalHost) -> Any:
+        meta = host.metadata
+        name = meta.labels.get(capi.CLUSTER_NAME, "")
+        return self._caches.capi_clusters.store.get(names.key(meta.namespace, name))
+
+    def data(self, key: str) -> str:
+        """A claim by its own label, or its machine's; a data by its own, or its claim's; a template by its own."""
+        name = key.partition(":")[2]
+        if key.startswith(CLAIM):
+            return self._claim(name)
+        if key.startswith(DATA):
+            data = self._data.datas.store.get(name)
+            if data is None or not (why := self._scope.why_filtered(data.metadata)):
+                return ""
+            claim = names.key(data.metadata.namespace, data.spec.claim.name)
+            return self._claim(claim) if self._data.claims.store.get(claim) is not None else why
+        return self.by_label(self._data.templates.store)(name)
+
+    def _claim(self, key: str) -> str:
+        claim = self._data.claims.store.get(key)
+        if claim is None or not (why := self._scope.why_filtered(claim.metadata)):
+            return ""
+        machine = self._caches.machines.store.get(owner_key(claim.metadata, "Metal3Machine"))
+        return self._scope.why_filtered(machine.metadata) if machine is not None else why
 
 
 class MetalCapability(Capability):

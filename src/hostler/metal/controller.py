@@ -21,18 +21,16 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import is_deleted, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches
-from hostler.metal.choose import Wish
-from hostler.metal.claims import Claims
-from hostler.metal.data import DataDesk
+from hostler.metal.caches import UNREAD_SECONDS, Caches, send
+from hostler.metal.claiming.choose import Wish
+from hostler.metal.claiming.claims import Claims
+from hostler.metal.data.controller import DataDesk
 from hostler.metal.decide import decide_machine
-from hostler.metal.health import Troubles
 from hostler.metal.model import Decision, Facts, NodeSeen, Said, Step, Write
 from hostler.metal.moving import is_movable, movable_write
 from hostler.metal.nodes import Nodes
 from hostler.metal.simulate import Rules
-from hostler.metal.status import conditions_without_host, settled, status_write
-from hostler.metal.writes import send
+from hostler.metal.status import Troubles, conditions_without_host, settled, status_write
 
 log = structlog.get_logger("hostler.metal")
 

@@ -10,18 +10,17 @@ from hostler.apis.metal3 import Metal3Machine
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.choose import Choice, Wish
-from hostler.metal.health import decide_health
+from hostler.metal.claiming.choose import Choice, Wish, WrongSelector
 from hostler.metal.model import FAILED, HOST_LOST, SUCCESS, Decision, Facts, Said, Step, Write
 from hostler.metal.moving import is_movable, is_moved_away, unpause_change
 from hostler.metal.provisioning import claim_write, host_write, intent_write, user_data_of, wrong_spec
 from hostler.metal.release import ELSEWHERE_SECONDS, decide_release
-from hostler.metal.selector import WrongSelector
 from hostler.metal.status import (
     PAUSED,
     UNPAUSED,
     conditions_without_host,
     data_conditions,
+    decide_health,
     readiness_of,
     status_fields,
 )

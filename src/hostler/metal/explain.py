@@ -1,8 +1,8 @@
-"""Why a machine has its host, or none: every host with its reason; and why a host is free or unavailable."""
+"""Why a machine has its host, or none; what would become of it; why a host is free or unavailable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,16 +14,15 @@ from hostler.kube.client import Gate
 from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
-from hostler.metal.choose import Wish
+from hostler.metal.claiming.choose import Wish
 from hostler.metal.controller import MachineKeeper
 from hostler.metal.decide import decide_claim
-from hostler.metal.look import line_of
+from hostler.metal.listing import line_of
 from hostler.metal.model import Facts, Write
-from hostler.metal.plan import explain_forecast
-from hostler.metal.remediation import decide_remediation
-from hostler.metal.remediator import Remediator
+from hostler.metal.remediation.controller import Remediator
+from hostler.metal.remediation.decide import decide_remediation
 from hostler.metal.scope import Scope
-from hostler.metal.simulate import simulate_machine
+from hostler.metal.simulate import Event, Forecast, Happens, simulate_machine
 
 R = TypeVar("R", bound=HasMetadata)
 MOST_HOSTS = 200  # an answer stays readable; the rest is counted
@@ -172,3 +171,31 @@ def _conditions(machine: Metal3Machine) -> tuple[FactSeen, ...]:
         for one in machine.status.conditions
         if one.type in (names.READY, names.ASSOCIATED, names.DATA_READY, names.HEALTHY)
     )
+
+
+def explain_forecast(forecast: Forecast, held_back: str) -> Explanation:
+    """`held_back`: why nothing is written now; empty: it is."""
+    actions = tuple(_actions(forecast.events, held_back))
+    outcome = forecast.first.why
+    if forecast.gone:
+        outcome += " In the end the machine is gone."
+    elif forecast.last.why != forecast.first.why:
+        outcome += f" In the end: {forecast.last.why}"
+    return Explanation("metal", outcome, actions=actions)
+
+
+def _actions(events: tuple[Event, ...], held_back: str) -> Iterator[Action]:
+    """A write of the machine's status is shown where it makes the machine ready."""
+    for event in events:
+        if isinstance(event, Happens):
+            yield Action("wait for", event.who, event.what)
+        elif event.subresource is None:
+            yield Action(event.verb, f"{event.kind.kind.lower()}/{event.name}", event.why, held_back)
+        elif _makes_ready(event.body):
+            yield Action("report Ready", f"{event.kind.kind.lower()}/{event.name}", event.why, held_back)
+
+
+def _makes_ready(body: dict[str, object]) -> bool:
+    status = body.get("status")
+    conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
+    return any(one["type"] == names.READY and one["status"] == "True" for one in conditions)

@@ -7,21 +7,25 @@ this very cluster, or stays in doubt; nodes of workload clusters are named and n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster, Machine, cluster_of_node
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.instant import Instant, parse
+from hostler.inventory.look import Looked, list_readable
 from hostler.inventory.model import Layer, bare_metal_key
 from hostler.inventory.next_step import next_sentence
 from hostler.inventory.operations import Operation, OperationKind
 from hostler.inventory.sources import Source
 from hostler.inventory.states import HostState
+from hostler.kube.client import Client
 from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
-from hostler.metal.caches import Caches, consumer_key, owner_key
+from hostler.metal.caches import Caches
 from hostler.metal.controller import MachineKeeper
+from hostler.metal.explain import explain_forecast
 from hostler.metal.host_lines import (
     CLAIM_STEPS,
     METAL,
@@ -35,11 +39,10 @@ from hostler.metal.host_lines import (
     operation_of,
     waiting_of,
 )
-from hostler.metal.model import Decision, Facts, Step
-from hostler.metal.plan import explain_forecast
-from hostler.metal.remediation import decide_remediation
-from hostler.metal.remediation_model import Remediation
-from hostler.metal.remediator import Remediator
+from hostler.metal.model import Decision, Facts, Step, consumer_key, owner_key
+from hostler.metal.remediation.controller import Remediator
+from hostler.metal.remediation.decide import decide_remediation
+from hostler.metal.remediation.model import Remediation
 from hostler.metal.simulate import simulate_machine
 from hostler.metal.status import settled
 
@@ -269,3 +272,32 @@ def _told(machine: Metal3Machine) -> str:
     """What the operator found when it last looked for a host; it is not looked for again only to be shown."""
     said = (one.message for one in machine.status.conditions if one.type == names.ASSOCIATED and one.status != "True")
     return next(said, "") or "A host is chosen for it."
+
+
+async def look_at_metal(client: Client, nodes: Sequence[Node], cluster: str) -> Looked:
+    """Every BareMetalHost, with its Metal3Machine and its Machine where those can be read."""
+    hosts = await list_readable(client, metal3.BARE_METAL_HOST, BareMetalHost)
+    if not hosts.found:
+        return Looked(notes=hosts.notes)
+    machines = await list_readable(client, metal3.METAL3_MACHINE, Metal3Machine, capi.OLDER)
+    owners = await list_readable(client, capi.MACHINE, Machine, capi.OLDER)
+    known = {key_of(one.metadata): one for one in machines.found}
+    owned = {key_of(one.metadata): one for one in owners.found}
+    here = ThisCluster(_store_of(nodes), lambda _: None)
+    layers = []
+    for host in hosts.found:
+        machine = known.get(consumer_key(host))
+        consumer = host.spec.consumer_ref
+        if machine is None or consumer is None or not consumer.is_machine(machine):
+            layers.append(bare_metal_layer(Standing(host)))
+            continue
+        facts = Facts(machine, owned.get(owner_key(machine.metadata, "Machine")), host=host)
+        layers.append(join_node(bare_metal_layer(Standing(host, facts)), facts, here, cluster))
+    return Looked(tuple(layers), (*hosts.notes, *machines.notes, *owners.notes))
+
+
+def _store_of(nodes: Sequence[Node]) -> Store[Node]:
+    store = Store[Node]()
+    for node in nodes:
+        store.put(node)
+    return store

@@ -21,13 +21,12 @@ from hostler.inventory.nodes import RACK
 from hostler.inventory.states import HostState
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.choose import domain_of
-from hostler.metal.health import error_of
+from hostler.metal.claiming.choose import domain_of
+from hostler.metal.claiming.refusal import why_not_free
 from hostler.metal.model import Decision, Facts, Step
 from hostler.metal.provisioning import provider_ids
-from hostler.metal.refusal import why_not_free
-from hostler.metal.remediation_model import RUNNING, WAITING, Remediation
-from hostler.metal.status import PROVISIONED, readiness_of, settled
+from hostler.metal.remediation.model import RUNNING, WAITING, Remediation
+from hostler.metal.status import PROVISIONED, error_of, readiness_of, settled
 
 METAL = "metal"
 EMPTYING = ("deprovisioning", "deleting", "powering off before delete")

@@ -7,14 +7,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hostler.apis import capi
+from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster, Machine
-from hostler.apis.metal3 import BareMetalHost, Metal3Condition, Metal3Machine, Metal3MachineTemplate, SecretRef
+from hostler.apis.metal3 import (
+    BareMetalHost,
+    Metal3Condition,
+    Metal3Machine,
+    Metal3MachineTemplate,
+    SecretRef,
+)
 from hostler.host.conditions import Condition, Status
 from hostler.kube.kinds import Kind
-from hostler.kube.records import key_of
+from hostler.kube.records import Metadata, key_of
 from hostler.metal import names
-from hostler.metal.choose import Wish
+from hostler.metal.claiming.choose import Wish
 
 # -- what is known
 
@@ -172,3 +178,31 @@ class Decision:
     unpause: tuple[Write, ...] = ()  # before all others: our pause of the host is taken back
     wish: Wish | None = None  # with CLAIM: what it wants of a host
     make_movable: str = ""  # why the host is paused with its status; what is written depends on the whole host
+
+
+def consumer_key(host: BareMetalHost) -> str:
+    """The Metal3Machine this host belongs to, as a key; empty: none.
+
+    Never one of another namespace: who may write hosts in one could else have the bootstrap data of any machine in
+    another put on a host of their own.
+    """
+    consumer = host.spec.consumer_ref
+    if (
+        consumer is None
+        or consumer.kind != metal3.METAL3_MACHINE.kind
+        or capi.group_of(consumer.api_version) != metal3.GROUP
+    ):
+        return ""
+    if consumer.namespace != host.metadata.namespace:
+        return ""
+    return names.key(consumer.namespace, consumer.name)
+
+
+def owner_key(meta: Metadata, kind: str) -> str:
+    name = next((one.name for one in meta.owner_references if one.kind == kind), "")
+    return names.key(meta.namespace, name) if name else ""
+
+
+def held_by(host: BareMetalHost) -> tuple[str, ...]:
+    """The annotations of remediations that keep it off."""
+    return tuple(name for name in host.metadata.annotations if name.startswith(names.REMEDIATION_POWER_OFF))

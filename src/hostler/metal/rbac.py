@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostler.install.rights import FOLLOW, OWN, Right
+from hostler.metal.kinds.webhook_objects import DEFINITIONS, MUTATING, SECRET_NAME, VALIDATING
 from hostler.metal.settings import METAL_NAMESPACES
-from hostler.metal.webhook_objects import DEFINITIONS, MUTATING, SECRET_NAME, VALIDATING
 
 _CAPI = "cluster.x-k8s.io"
 _METAL3 = "infrastructure.cluster.x-k8s.io"

@@ -6,7 +6,7 @@ from typing import Any
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster
-from hostler.apis.metal3 import BareMetalHost, Reference, SecretRef
+from hostler.apis.metal3 import BareMetalHost, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.model import Decision, Facts, Said, Write
@@ -193,43 +193,3 @@ def _goes(facts: Facts, why: str) -> list[Write]:
         return []
     body = {"metadata": {"finalizers": [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]}}
     return [Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, body, why, version=meta.resource_version)]
-
-
-# -- hosts kept for somebody
-
-
-def _is_our_cluster(host: BareMetalHost, consumer: Reference) -> bool:
-    """A Cluster of Cluster API beside the host; others have kinds of that name too, and are somebody else."""
-    return (
-        consumer.kind == capi.CLUSTER.kind
-        and capi.group_of(consumer.api_version) == capi.GROUP
-        and consumer.namespace == host.metadata.namespace
-    )
-
-
-def is_blocked_for_nothing(host: BareMetalHost) -> bool:
-    """Whether `clusterctl move` would wait for a host that no machine has: free, or kept by its Cluster."""
-    consumer = host.spec.consumer_ref
-    free = consumer is None or _is_our_cluster(host, consumer)
-    return free and names.BLOCK_MOVE in host.metadata.annotations
-
-
-def abandoned(host: BareMetalHost, deployments: set[str], clusters: dict[str, Cluster]) -> str:
-    """Why a reserved host is reserved for nobody any more; empty: it is not reserved, or still for somebody."""
-    label = host.metadata.labels.get(names.NODE_REUSE)
-    consumer = host.spec.consumer_ref
-    if label is None or (consumer is not None and not _is_our_cluster(host, consumer)):
-        return ""
-    if consumer is not None:
-        cluster = clusters.get(consumer.name)
-        if cluster is None or cluster.metadata.deletion_timestamp:
-            return f"Cluster {consumer.name} is gone"
-        if cluster.spec.paused:
-            return ""  # it may be on its way to another management cluster, its deployments before it
-    role, _, name = label.partition("-")
-    if role == "md" and all(names.reuse_label(role, one) != label for one in deployments):
-        return f"MachineDeployment {name} is gone"
-    planes = {one.spec.control_plane_ref.name for one in clusters.values()}
-    if role == "cp" and all(names.reuse_label(role, one) != label for one in planes):
-        return f"control plane {name} is gone"
-    return ""

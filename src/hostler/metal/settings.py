@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hostler.settings.model import AnySetting, Rule, Setting
-from hostler.settings.readers import (
-    ADDRESS,
-    LABEL_VALUE,
-    OBJECT_NAMES,
-    SWITCH,
-    Address,
-    choice,
-    rate,
-    seconds,
-    whole,
-)
+from hostler.settings.readers import ADDRESS, LABEL_VALUE, OBJECT_NAMES, SWITCH, Address, choice, rate, seconds, whole
 
 SECTION = "metal"
 

@@ -22,7 +22,7 @@ from hostler.instant import Instant
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.choose import NOWHERE, Around, Policy, Wish, choose
+from hostler.metal.claiming.choose import NOWHERE, Around, Policy, Wish, choose
 from hostler.metal.decide import decide_claim, decide_machine
 from hostler.metal.model import Decision, Facts, NodeSeen, Rendered, Step, Write, host_of
 from hostler.metal.moving import movable_write, owner_change

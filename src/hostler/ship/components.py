@@ -21,10 +21,10 @@ from hostler.install.blueprint import Wanted
 from hostler.install.config_map import IN_CONFIG_MAP
 from hostler.install.manifests import manifests
 from hostler.install.roles import Account
-from hostler.metal.definitions import infrastructure_definitions
+from hostler.metal.kinds.definitions import infrastructure_definitions
+from hostler.metal.kinds.webhook_objects import conversion_of
 from hostler.metal.settings import METAL_WEBHOOKS, PROVIDER_FLAGS
 from hostler.metal.settings import SETTINGS as METAL_SETTINGS
-from hostler.metal.webhook_objects import conversion_of
 from hostler.settings.foundation import LOG_LEVEL
 from hostler.settings.model import AnySetting
 from hostler.ship.cluster_templates import CLASS, Bare, cluster_class, cluster_template, topology_template

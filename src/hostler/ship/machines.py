@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from hostler.ingress import conditions as ingress
 from hostler.join.model import Act
 from hostler.maintenance import model as maintenance
-from hostler.metal import remediation_model as remediation
 from hostler.metal.model import FAILED as NO_HOST
+from hostler.metal.remediation import model as remediation
 from hostler.platform.model import State as Scoped
 from hostler.reclaim import model as reclaim
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from hostler.metal.conversion import KEPT
-from hostler.metal.stored_versions import rewrite_commands
-from hostler.metal.webhook_objects import KINDS, SECRET_NAME
-from hostler.metal.webhooks import SERVING
+from hostler.metal.kinds.conversion import KEPT
+from hostler.metal.kinds.webhook_objects import KINDS, SECRET_NAME
+from hostler.metal.kinds.webhooks import SERVING
+from hostler.metal.migration.stored_versions import rewrite_commands
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
 from hostler.webhooks.certificates import Kept, make_pair, write_kept

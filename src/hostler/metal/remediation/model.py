@@ -1,4 +1,4 @@
-"""A Metal3Remediation and what is known around it, with just the fields we use. Pure."""
+"""What is known of one machine, and what is decided for it: writes as data, conditions, a sentence. Pure."""
 
 from __future__ import annotations
 

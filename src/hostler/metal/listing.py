@@ -1,4 +1,4 @@
-"""One look at a cluster, for the CLI: hosts and how many machines fit, by the operator's own rules but without one."""
+"""Hosts and capacity as `hostler metal` lists them: by the operator's own rules, but without an operator."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from hostler.kube.errors import NotFound
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.choose import Policy, Wish, domain_of, refusal
+from hostler.metal.claiming.choose import Policy, Wish, WrongSelector, domain_of, refusal
+from hostler.metal.claiming.refusal import Refusal, Refused, count_refusals, why_not_free
+from hostler.metal.kinds.webhook_objects import DEFINITIONS
+from hostler.metal.migration.stored_versions import Definition
 from hostler.metal.provisioning import wrong_spec
-from hostler.metal.refusal import Refusal, Refused, count_refusals, why_not_free
-from hostler.metal.selector import WrongSelector
-from hostler.metal.stored_versions import Definition
-from hostler.metal.webhook_objects import DEFINITIONS
 
 
 class HostLine(msgspec.Struct, rename="camel", frozen=True):

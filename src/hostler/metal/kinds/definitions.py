@@ -36,7 +36,7 @@ def infrastructure_definitions() -> list[Schema]:
 
 @cache
 def _content() -> Mapping[str, Any]:
-    text = (resources.files("hostler.metal") / "definitions.yaml").read_text(encoding="utf-8")
+    text = (resources.files("hostler.metal.kinds") / "definitions.yaml").read_text(encoding="utf-8")
     return dict(yaml.safe_load(text))
 
 

@@ -13,10 +13,10 @@ from hostler.host.conditions import Condition, Status, names
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.metrics import Family
 from hostler.metal import settings as say
-from hostler.metal import webhook_objects
-from hostler.metal.conversion import convert
-from hostler.metal.defaulting import fill_defaults
-from hostler.metal.validation import judge
+from hostler.metal.kinds import webhook_objects
+from hostler.metal.kinds.conversion import convert
+from hostler.metal.kinds.defaulting import fill_defaults
+from hostler.metal.kinds.validation import judge
 from hostler.settings.foundation import NAMESPACE
 from hostler.shared import Shared
 from hostler.webhooks.certificates import expiry, is_usable

@@ -1,25 +1,40 @@
-"""What taking over from another Metal3 provider would change, before anything does. Pure.
+"""What taking over from another Metal3 provider would change, before anything does.
 
-It asks the operator's own decisions about the objects as the other provider left them, and writes nothing.
+It reads the objects once as the other provider left them, asks the operator's own decisions about them, and writes
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.apis.metal3_data import Data, DataClaim
 from hostler.host.conditions import count
 from hostler.host.conditions import names as listed
-from hostler.kube.kinds import SECRET
-from hostler.kube.records import Metadata, Record, key_of
+from hostler.kube.budget import WriteBudget
+from hostler.kube.client import Client
+from hostler.kube.errors import NotFound
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET, Kind
+from hostler.kube.metrics import Metrics
+from hostler.kube.records import Metadata, Object, Record, key_of
+from hostler.kube.watch import Watch
+from hostler.kube.writer import Writer
 from hostler.metal import names
+from hostler.metal.caches import Caches, DataCaches
+from hostler.metal.claiming.reservations import ReservedHostKeeper
+from hostler.metal.data.controller import DataDesk
+from hostler.metal.decide import decide_machine
+from hostler.metal.migration.leftovers import find_unlabelled
 from hostler.metal.model import Decision, Facts, Step, Write
-from hostler.metal.remediation_model import Remediation
+from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import Scope
 from hostler.metal.status import settled
 
@@ -187,3 +202,85 @@ def label_lines(commands: Iterable[str]) -> Iterator[Line]:
     for command in commands:
         why = "Without a label `clusterctl move` leaves its objects behind."
         yield Line(Effect.NOTE, f"customresourcedefinition/{command.split()[3]}", why, command)
+
+
+KINDS = (
+    "metal3clusters", "metal3clustertemplates", "metal3machines", "metal3machinetemplates", "metal3datas",
+    "metal3dataclaims", "metal3datatemplates", "metal3remediations", "metal3remediationtemplates",
+)  # fmt: skip
+
+
+async def takeover_lines(client: Client, scope: Scope, *, fast_track: bool = False) -> list[Line]:
+    """Every line but that about the provider itself; raises what the API server says."""
+    metrics = Metrics()
+    caches, data = Caches.make(client, metrics), DataCaches.make(client, metrics)
+    for watch in (*caches.all(), data.claims, data.datas):
+        if watch is not caches.secrets:  # nobody needs the right to read them for this
+            await _list_into(client, watch)
+    definitions = await _definitions(client)
+    found = [*definition_lines(definitions, await _empty(client, definitions))]
+    found += outside_lines(scope, caches.machines.store)
+    found += _decided(client, scope, caches, data, metrics, fast_track=fast_track)
+    in_scope = [one for one in caches.remediations.store if not scope.why_outside(one.metadata)]
+    found += remediation_lines(in_scope)
+    inside = [one for one in data.datas.store if not scope.why_not_read(one.metadata.namespace)]
+    claims = [one for one in data.claims.store if not scope.why_not_read(one.metadata.namespace)]
+    found += data_lines(claims, inside)
+    found += label_lines(await find_unlabelled(client))
+    return found
+
+
+def _decided(
+    client: Client, scope: Scope, caches: Caches, data: DataCaches, metrics: Metrics, *, fast_track: bool
+) -> Iterator[Line]:
+    """What the operator would decide for each machine, and for each host that is kept for a machine to come."""
+    writer = Writer(client, "metal", gate=lambda: "a check writes nothing", budget=WriteBudget(1.0), dry_run=True)
+    desk = DataDesk(caches, data, client, writer)
+    for machine in sorted(caches.machines.store, key=lambda one: (one.metadata.namespace, one.metadata.name)):
+        if scope.why_outside(machine.metadata):
+            continue
+        facts = caches.facts(machine)
+        if machine.spec.data_template is not None:
+            facts = replace(facts, rendered=desk.rendered(machine))
+        yield from machine_lines(facts, decide_machine(facts, fast_track=fast_track))
+    keeper = ReservedHostKeeper(caches, writer, Recorder(writer, "takeover", metrics))
+    for key in sorted(keeper.reserved()):
+        host = caches.hosts.store.get(key)
+        if host is None or scope.why_not_read(host.metadata.namespace):
+            continue
+        if why := keeper.why(host) or keeper.why_left(host):
+            yield freed_line(host, why)
+
+
+async def _list_into(client: Client, watch: Watch[Any]) -> None:
+    store = watch.store
+    try:
+        found = await client.list(watch.kind, type=watch.type)
+    except NotFound:
+        found = []  # the kind is not installed
+    store.begin_sync()
+    for one in found:
+        store.put(one)
+    store.end_sync(max((int(one.metadata.resource_version) for one in found), default=0))
+
+
+async def _definitions(client: Client) -> list[Definition]:
+    found = []
+    for plural in KINDS:
+        name = f"{plural}.{metal3.GROUP}"
+        try:
+            found.append(await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=Definition))
+        except NotFound:
+            continue
+    return found
+
+
+async def _empty(client: Client, definitions: list[Definition]) -> list[str]:
+    """Those that may hold older objects and hold none at all: kubectl calls it an error to replace nothing."""
+    empty = []
+    for definition in definitions:
+        name = definition.metadata.name
+        kind = Kind(metal3.GROUP, VERSION, name.partition(".")[0], "", True)
+        if definition.older and not await client.list(kind, type=Object):
+            empty.append(name)
+    return empty

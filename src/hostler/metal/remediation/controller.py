@@ -23,11 +23,11 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, VolumeAttachment, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches, held_by, owner_key
-from hostler.metal.model import Write, cluster_of
-from hostler.metal.power import Power
-from hostler.metal.remediation import LOOK_SECONDS, counted, decide_remediation
-from hostler.metal.remediation_model import (
+from hostler.metal.caches import UNREAD_SECONDS, Caches, send
+from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
+from hostler.metal.model import Write, cluster_of, held_by, owner_key
+from hostler.metal.remediation.decide import LOOK_SECONDS, counted, decide_remediation
+from hostler.metal.remediation.model import (
     HOST_UNHEALTHY,
     BoundPod,
     NodeOut,
@@ -36,7 +36,31 @@ from hostler.metal.remediation_model import (
     Step,
     taint_patch,
 )
-from hostler.metal.writes import send
+
+
+class Power:
+    """Follows the hosts that are kept off, by the annotation that does so."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # The annotation -> when its host's word counts. By our own clock: after a restart it begins anew.
+        self._from: dict[str, float] = {}
+
+    def host_changed(self, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
+        was = held_by(before) if before is not None else ()
+        now = held_by(after) if after is not None else ()
+        for name in set(was) - set(now):
+            self._from.pop(name, None)
+        was_on = before is not None and before.status.powered_on
+        went_off = was_on and after is not None and not after.status.powered_on
+        for name in now:
+            if name not in self._from:
+                self._from[name] = self._clock() + DEBOUNCE_SECONDS
+            elif name in was and went_off:
+                self._from[name] = self._clock()  # after it was asked to
+
+    def fresh(self, name: str) -> bool:
+        return self._clock() >= self._from.get(name, float("inf"))
 
 
 class Remediator:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from hostler.apis.metal3 import GROUP
-from hostler.metal.conversion_fields import CHANGES, changed
-from hostler.metal.webhook_objects import VERSIONS
+from hostler.metal.kinds.conversion_table import CHANGES, changed
+from hostler.metal.kinds.webhook_objects import VERSIONS
 from hostler.webhooks.reviews import CannotConvert
 
 Json = dict[str, Any]

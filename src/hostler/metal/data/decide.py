@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.apis.metal3_data import Data, DataClaim
 from hostler.kube.records import Metadata, Record
+from hostler.metal import names
 from hostler.metal.names import RENDERED_FOR
 
 
@@ -68,3 +70,11 @@ def unfit(claim: DataClaim, machine: Metal3Machine) -> str:
     if of_other_template(claim, machine):
         return f"its data is asked for anew: it was claimed from Metal3DataTemplate {claim.spec.template.name}."
     return ""
+
+
+def whose(secret: RenderedSecret) -> str:
+    """Whose a Secret is that has the name of ours, as words; empty: of an earlier try or another machine of ours."""
+    stranger = next((one for one in secret.metadata.owner_references if one.kind != metal3.METAL3_DATA.kind), None)
+    if stranger is not None:
+        return f"it belongs to {stranger.kind} {stranger.name}"
+    return "" if secret.type == names.SECRET_TYPE else f"its type is {secret.type or 'not known'}"

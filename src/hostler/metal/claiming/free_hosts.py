@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from hostler.apis import capi
 from hostler.apis.metal3 import BareMetalHost
 from hostler.kube.records import key_of
-from hostler.metal.choose import Wish, domain_of
+from hostler.metal.claiming.choose import Wish, domain_of
+from hostler.metal.claiming.refusal import why_not_free
 from hostler.metal.names import NODE_REUSE
-from hostler.metal.refusal import why_not_free
 
 # Candidates in the first sample and in the second; then every host is looked at. The first is enough where most free
 # hosts suit, the second where one in eight does.

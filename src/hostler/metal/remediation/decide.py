@@ -1,14 +1,4 @@
-"""What comes next for a Metal3Remediation: off, out of service, on again, and again, until it is given up. Pure.
-
-    ""  -> Running           the host is powered off, its node put out of service and emptied
-    Running -> Waiting       the host is on again; Cluster API ends the remediation once its node is healthy
-    Waiting -> Running       that took longer than the strategy allows, and a retry is left
-    -> Deleting machine      no retry is left: the host is marked unhealthy, the machine's owner asked to replace it
-    -> Failed                somebody has switched the host off (`online: false`), so it is nothing to mend
-
-A node is put out of service only while its host is known to be off: on any other its pods could run twice. Only a taint
-of this remediation is taken off again.
-"""
+"""The one decision about a Metal3Machine in any state: the operator, `explain` and `plan` ask this. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +14,7 @@ from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Node
 from hostler.metal import names
 from hostler.metal.model import Write
-from hostler.metal.remediation_model import (
+from hostler.metal.remediation.model import (
     FAILED,
     GIVEN_UP,
     HOST_UNHEALTHY,

@@ -18,16 +18,46 @@ from hostler.kube.errors import AlreadyExists, Invalid
 from hostler.kube.records import Metadata, key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.addresses import Addresses
-from hostler.metal.caches import UNREAD_SECONDS, Caches
-from hostler.metal.data_caches import DataCaches, Indexes
-from hostler.metal.data_rendering import LONGEST, DataRenderer
-from hostler.metal.data_use import in_use, of_other_template, owned, rendered_for, unfit
+from hostler.metal.caches import UNREAD_SECONDS, Caches, DataCaches, delete, drop_finalizers, owner_reference
+from hostler.metal.data.addresses import Addresses
+from hostler.metal.data.decide import in_use, of_other_template, owned, rendered_for, unfit
+from hostler.metal.data.rendering import LONGEST, DataRenderer, InTheWay
 from hostler.metal.model import Facts, Rendered
-from hostler.metal.secrets import InTheWay
-from hostler.metal.writes import delete, drop_finalizers, owner_reference
 
 log = structlog.get_logger("hostler.metal")
+
+
+class Indexes:
+    """Which indexes of each template are taken; the smallest free one is found without looking at them all."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, set[int]] = {}
+        self._low: dict[str, int] = {}  # below this, every index is taken
+
+    def take(self, template: str) -> int:
+        """The smallest index nobody has; it is taken from now on."""
+        taken, index = self._taken.setdefault(template, set()), self._low.get(template, 0)
+        while index in taken:
+            index += 1
+        taken.add(index)
+        self._low[template] = index + 1
+        return index
+
+    def give_back(self, template: str, index: int) -> None:
+        self._taken.get(template, set()).discard(index)
+        self._low[template] = min(index, self._low.get(template, 0))
+
+    def changed(self, _: str, before: Data | None, after: Data | None) -> None:
+        """Follows the cache of Metal3Datas."""
+        data = after or before
+        if data is None:
+            return
+        template = names.key(data.metadata.namespace, data.spec.template.name)
+        if after is not None:
+            self._taken.setdefault(template, set()).add(data.spec.index)
+        else:
+            self.give_back(template, data.spec.index)
+
 
 CLAIM, DATA, TEMPLATE = "claim:", "data:", "template:"
 # We put one finalizer on each; the Go provider puts a second one, and nobody else would take it off.

@@ -21,14 +21,24 @@ from hostler.kube.errors import Conflict, NotFound
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches
-from hostler.metal.choose import Around, Choice, Outcome, Policy, Selection, Wish, choose, domain_of, is_final, refusal
+from hostler.metal.caches import Caches, send
+from hostler.metal.claiming.choose import (
+    Around,
+    Choice,
+    Outcome,
+    Policy,
+    Selection,
+    Wish,
+    WrongSelector,
+    choose,
+    domain_of,
+    is_final,
+    refusal,
+)
+from hostler.metal.claiming.free_hosts import SAMPLES, FreeHosts, Sample, Waiting, free
+from hostler.metal.claiming.refusal import why_shut
 from hostler.metal.decide import decide_claim, wish_of
-from hostler.metal.free import SAMPLES, FreeHosts, Sample, Waiting, free
 from hostler.metal.model import Decision, Facts
-from hostler.metal.refusal import why_shut
-from hostler.metal.selector import WrongSelector
-from hostler.metal.writes import send
 
 log = structlog.get_logger("hostler.metal")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.metal.webhook_objects import VERSIONS
+from hostler.metal.kinds.webhook_objects import VERSIONS
 
 Json = dict[str, Any]
 

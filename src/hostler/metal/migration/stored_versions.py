@@ -8,7 +8,7 @@ from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import count
 from hostler.host.facts import Fact, Unknown
 from hostler.kube.records import Metadata, Record
-from hostler.metal.webhook_objects import VERSIONS
+from hostler.metal.kinds.webhook_objects import VERSIONS
 
 STORED, OLDER = VERSIONS
 WHAT = "stored versions"

@@ -1,4 +1,4 @@
-"""Renders one Metal3Data: its addresses, its two secrets, and what its status says of that."""
+"""Renders one Metal3Data: its addresses, its two Secrets, and what its status says of that."""
 
 from __future__ import annotations
 
@@ -6,21 +6,54 @@ from typing import Any
 
 import structlog
 
-from hostler.apis import metal3
+from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost
 from hostler.apis.metal3_data import Data, DataTemplate
 from hostler.kube.client import Client
-from hostler.kube.records import Metadata
+from hostler.kube.errors import AlreadyExists
+from hostler.kube.kinds import SECRET
+from hostler.kube.records import Metadata, Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.addresses import Addresses
-from hostler.metal.caches import Caches, owner_key
-from hostler.metal.data_caches import DataCaches
-from hostler.metal.data_use import is_installed_with, names_secrets, rendered_for
-from hostler.metal.render import CannotRender, Context, check_links, render_meta_data, render_network_data
-from hostler.metal.secrets import put
+from hostler.metal.caches import Caches, DataCaches, owner_reference
+from hostler.metal.data.addresses import Addresses
+from hostler.metal.data.content import CannotRender, Context, check_links, render_meta_data, render_network_data
+from hostler.metal.data.decide import RenderedSecret, is_installed_with, names_secrets, rendered_for, whose
+from hostler.metal.model import owner_key
 
 log = structlog.get_logger("hostler.metal")
+
+
+class InTheWay(Exception):
+    """Somebody else's Secret has the name of ours."""
+
+
+async def put(client: Client, writer: Writer, data: Data, name: str, field: str, content: bytes) -> dict[str, str]:
+    """Make the Secret, or make it anew; the reference to it."""
+    namespace = data.metadata.namespace
+    labels = {capi.CLUSTER_NAME: data.metadata.labels.get(capi.CLUSTER_NAME, "")}
+    owners = [owner_reference(metal3.METAL3_DATA, data.metadata)]
+    body = {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners},
+        "type": names.SECRET_TYPE,
+        "data": {field: content},  # bytes are written as base64
+    }
+    try:
+        await writer.create(SECRET, body, namespace, type=Object, why=f"rendered for {data.metadata.name}")
+    except AlreadyExists:
+        # Of an earlier try of ours, or of a machine of the same name: what is rendered now counts.
+        found = await client.get(SECRET, name, namespace, type=RenderedSecret)
+        if why := whose(found):
+            raise InTheWay(f"Secret {name} is in the way and not ours ({why}): delete it or rename it") from None
+        ours = [one.uid for one in found.metadata.owner_references] == [data.metadata.uid]
+        if ours and found.data.get(field) == content and found.metadata.labels == labels:
+            return {"name": name, "namespace": namespace}  # written before a crash, and not once more
+        meta = {"resourceVersion": found.metadata.resource_version, "labels": labels, "ownerReferences": owners}
+        change = {"metadata": meta, "data": {field: content}}
+        await writer.patch(SECRET, name, change, namespace, type=Object, why=f"rendered anew for {data.metadata.name}")
+    return {"name": name, "namespace": namespace}
+
+
 LONGEST = 512  # of an error message, by the CRD
 
 

@@ -24,7 +24,7 @@ from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import Object, key_of
 from hostler.metal import names
-from hostler.metal.caches import consumer_key
+from hostler.metal.model import consumer_key
 from hostler.metal.scope import EVERYTHING, Scope
 
 WITHDRAW = "hostler metal withdraw"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from hostler.metal.conversion import read_kept
-from hostler.metal.conversion_fields import read_duration
-from hostler.metal.defaulting import BOTH, NEW, OLD, REBOOT, RETRIES
-from hostler.metal.webhook_objects import KINDS
+from hostler.metal.kinds.conversion import read_kept
+from hostler.metal.kinds.conversion_table import read_duration
+from hostler.metal.kinds.defaulting import BOTH, NEW, OLD, REBOOT, RETRIES
+from hostler.metal.kinds.webhook_objects import KINDS
 from hostler.webhooks.reviews import CannotConvert
 
 Json = dict[str, Any]

@@ -1,0 +1,1 @@
+"""The nine kinds of the provider: their definitions, and the webhooks for them."""

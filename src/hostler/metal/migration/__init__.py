@@ -1,0 +1,1 @@
+"""From another Metal3 provider to Hostler, and back."""

@@ -1,0 +1,1 @@
+"""Metal3Remediations: a host is rebooted, and its node emptied meanwhile."""
