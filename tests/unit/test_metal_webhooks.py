@@ -13,6 +13,7 @@ from typing import Any
 from hostler.capabilities import BY_NAME, CAPABILITIES, read_settings
 from hostler.install.grants import rights_for
 from hostler.kube.client import Client
+from hostler.metal.capability import MetalCapability
 from hostler.metal.kinds.webhook_objects import (
     DEFINITIONS,
     ENVIRONMENT,
@@ -128,3 +129,20 @@ def test_a_certificate_that_is_not_there_is_named() -> None:
         assert hooks.not_serving() is None  # nobody could serve: to be unready would only hold up the next replica
 
     with_webhooks(story)
+
+
+def test_a_replica_is_ready_before_it_can_read_what_only_it_can_convert() -> None:
+    """Its Service sends nothing to a pod that is not ready, so it would wait for itself."""
+
+    async def unready(**environment: str) -> set[str]:
+        async with Client(Nowhere(), timeout=1) as client:
+            metal = MetalCapability(share(client, ["metal"], read_settings({}, environment)))
+            found = {watch.kind.group for watch in metal.watches() if watch.not_in_step()}
+            await metal.close()
+            return found
+
+    assert GROUP in asyncio.run(unready())
+    for more in ({}, {"HOSTLER_METAL_NAMESPACES": "a,b"}):
+        waited_for = asyncio.run(unready(HOSTLER_METAL_WEBHOOKS="true", **more))
+        assert GROUP not in waited_for
+        assert "metal3.io" in waited_for, "what needs no conversion"

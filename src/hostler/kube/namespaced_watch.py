@@ -122,4 +122,5 @@ class NamespacedWatch(Watch[R]):
         return None if None in ages else max(age for age in ages if age is not None)
 
     def not_in_step(self) -> str | None:
-        return next((why for part in self.parts if (why := part.not_in_step())), None)
+        parts = () if self.optional else self.parts
+        return next((why for part in parts if (why := part.not_in_step())), None)

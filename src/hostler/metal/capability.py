@@ -9,7 +9,7 @@ from typing import Any
 
 from hostler.apis import capi
 from hostler.apis.capi import Cluster, Machine
-from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
+from hostler.apis.metal3 import GROUP, BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.capability import Capability
 from hostler.explain.registry import Registry
@@ -165,6 +165,10 @@ class MetalCapability(Capability):
         if settings[say.METAL_WEBHOOKS] and not shared.writers.dry_run:
             self._webhooks = MetalWebhooks(shared)
             self._certificates = self.add_controller("metal webhooks", self._webhooks.keep)
+            # An object stored in v1beta1 is read through our own webhook, and a Service sends requests to ready pods
+            # only: who waited for these caches would never be ready.
+            for watch in self.watches():
+                watch.optional = watch.optional or watch.kind.group == GROUP
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self.caches.all()
