@@ -46,6 +46,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson $on }}
 {{- end }}
 
+{{- /* Not empty: the capability is on. */}}
+{{- define "hostler.maintenance" -}}
+{{- if has "maintenance" (include "hostler.named" . | fromJsonArray) }}yes{{ end }}
+{{- end }}
+
+{{- define "hostler.reclaim" -}}
+{{- if has "reclaim" (include "hostler.named" . | fromJsonArray) }}yes{{ end }}
+{{- end }}
+
+{{- /* Not in a dry run: it keeps no certificate, so the API server would refuse every write of Metal3's kinds. */}}
+{{- define "hostler.webhooks" -}}
+{{- if and (has "metal" (include "hostler.named" . | fromJsonArray)) (not .Values.dryRun) (eq (get (.Values.settings | default dict) "HOSTLER_METAL_WEBHOOKS" | toString) "true") }}yes{{ end }}
+{{- end }}
+
 {{- /* How hosts reach the step API: as said, or by the name of its ingress or route. */}}
 {{- define "hostler.hubURL" -}}
 {{- with .Values.hub }}
@@ -66,22 +80,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "With settings.HOSTLER_LEADER_ELECTION=false each of the %d replicas would act at once: set replicas=1, or leave leader election on." (int .Values.replicas)) }}
 {{- end }}yes
 {{- end }}
-{{- end }}
-
-{{- /* Their terms of nodes are alternatives, so ours goes into each: else it could land on a node that it empties. */}}
-{{- define "hostler.place" -}}
-{{- $own := include "hostler.affinity" . | fromYaml }}
-{{- $theirs := deepCopy (.Values.affinity | default dict) }}
-{{- if and (has "maintenance" (include "hostler.named" . | fromJsonArray)) (not (include "hostler.plainLabel" .)) (not $theirs.nodeAffinity) }}
-{{- fail (printf "settings.GPU_NODE_LABEL is %q, which is neither KEY nor KEY=VALUE, so the chart cannot tell which nodes Hostler must keep off: it would drain itself. Say where it may run: affinity.nodeAffinity." (include "hostler.label" .)) }}
-{{- end }}
-{{- with $own.nodeAffinity }}
-{{- $ours := (first .requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms).matchExpressions }}
-{{- with $theirs.nodeAffinity }}{{ with .requiredDuringSchedulingIgnoredDuringExecution }}{{ range .nodeSelectorTerms }}
-{{- $_ := set . "matchExpressions" (concat (.matchExpressions | default list) $ours) }}
-{{- end }}{{ end }}{{ end }}
-{{- end }}
-{{- toYaml (mustMergeOverwrite $own $theirs) }}
 {{- end }}
 
 {{- define "hostler.image" -}}

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hostler.install.admission import POLICIES
-from hostler.install.blueprint import Wanted
-from hostler.install.manifests import manifests
+from hostler.install.manifests import Wanted, list_manifests
 from hostler.install.roles import Account
 from hostler.kube.client import Client
 from hostler.kube.config import load
@@ -23,7 +22,7 @@ BOTH = "validatingadmissionpolicy,validatingadmissionpolicybinding"
 
 
 def policy_manifests() -> list[dict[str, Any]]:
-    made = manifests(Wanted(Account("hostler"), "hostler:test"))
+    made = list_manifests(Wanted(Account("hostler"), "hostler:test"))
     return [one for one in made if one["kind"].startswith("ValidatingAdmission")]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ from hostler.sandbox import Sandbox
 from tests.leftovers import LEFT_BEHIND
 from tests.real.conftest import Eventually
 from tests.real.helming import CHART, SERVED, SETS, Helm, Object, bound, for_people, granted, only, rendered
-from tests.real.operating import hostler
 
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "Route"}  # of the Prometheus operator and OpenShift: not in the sandbox
 ON = {
@@ -194,7 +191,8 @@ def test_the_policy_limits_what_leaves_only_where_told(helm: Helm) -> None:
 
 def test_alerts_come_with_their_capability(charts: dict[str, str]) -> None:
     groups = only(rendered(charts["everything"]), "PrometheusRule")["spec"]["groups"]
-    assert {one["name"] for one in groups} == {"hostler", *(f"hostler-{name}" for name in ON["everything"])}
+    on = ("history", *ON["everything"])
+    assert {one["name"] for one in groups} == {"hostler", *(f"hostler-{name}" for name in on)}
     assert "$labels" in json.dumps(groups), "Prometheus' templates are not Helm's"
 
 
@@ -493,65 +491,6 @@ def test_the_notes_say_what_each_capability_leaves_behind(helm: Helm) -> None:
         for word in words:
             assert word in every, f"{capability} leaves {word}"
             assert word not in none.partition("NOTES:")[2], f"{capability} is off"
-
-
-# -- without Helm: `hostler manifests`
-
-ALIKE = {
-    "nothing": ((), ()),
-    "maintenance": (
-        ("--only", "maintenance", "--vcenter-secret", "login", "--vcenter-ca", "ca", "--gpu-node-label", "gpu"),
-        ("vcenter.existingSecret=login", "vcenter.caBundle.configMapName=ca", "settings.GPU_NODE_LABEL=gpu"),
-    ),
-    "webhooks": (
-        ("--only", "metal", "--metal-webhooks"),
-        ("capabilities.metal=true", "settings.HOSTLER_METAL_WEBHOOKS=true"),
-    ),
-    "much, on OpenShift": (
-        ("--only", "join,metal,reclaim", "--openshift", "--dry-run", "--lease-name", "mine", "--metal-webhooks"),
-        ("capabilities.join=true", "capabilities.metal=true", "capabilities.reclaim=true", "openshift=true",
-         "dryRun=true", "settings.HOSTLER_LEASE_NAME=mine", "settings.HOSTLER_METAL_WEBHOOKS=true"),
-    ),
-}  # fmt: skip
-
-
-def alike(found: list[Object]) -> Iterator[tuple[tuple[str, str], Object]]:
-    """Each object by kind and name, but for what is on it for Helm alone; roles are compared right by right."""
-    for one in copy.deepcopy(found):
-        about = one.pop("metadata")
-        if one["kind"] == "Deployment":
-            one["spec"]["template"].pop("metadata")
-        if one["kind"] not in ("Namespace", "Role", "ClusterRole"):
-            yield (one["kind"], about["name"]), one
-
-
-def labels(found: list[Object]) -> list[dict[str, str]]:
-    pods = [one["spec"]["template"]["metadata"]["labels"] for one in found if one["kind"] == "Deployment"]
-    own = {(one["kind"], one["metadata"]["name"]): one["metadata"].get("labels", {}) for one in found}
-    return [*pods, *(own[key] for key in sorted(own) if key[0] != "Namespace")]
-
-
-@pytest.mark.parametrize("case", ALIKE)
-def test_manifests_without_helm_are_those_of_the_chart(helm: Helm, sandbox: Sandbox, namespace: str, case: str) -> None:
-    flags, values = ALIKE[case]
-    done = hostler(
-        sandbox.kubeconfig, "manifests", "--image", "here/hostler:v1", "--operator-namespace", namespace, *flags
-    )
-    assert done.returncode == 0, done.stderr
-    given = [part for one in ("image.repository=here/hostler", "image.tag=v1", *values) for part in ("--set", one)]
-    mine = rendered(done.stdout)
-    theirs = rendered(helm("template", "hostler", str(CHART), "-n", namespace, *SERVED, *given))
-    assert sorted(set(granted(mine))) == sorted(set(granted(theirs)))
-    assert for_people(mine) == for_people(theirs)
-    made, wanted = (dict(alike(found)) for found in (mine, theirs))
-    assert made == wanted
-    for one, other in zip(labels(mine), labels(theirs), strict=True):
-        assert one.items() <= other.items()
-
-    words = ("apply", "--server-side", "--force-conflicts", "--field-manager=manifests", "--dry-run=server")
-    here = [one for one in mine if not one["metadata"].get("namespace", "").startswith("openshift-")]
-    said = sandbox.kubectl(*words, "--validate=strict", "-f", "-", input=yaml.safe_dump_all(here))
-    assert said.count("serverside-applied") == len(here)
 
 
 def test_it_packs_into_an_archive_without_its_tests(helm: Helm, tmp_path: Path) -> None:

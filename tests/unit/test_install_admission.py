@@ -22,8 +22,7 @@ from hostler.install.admission import (
     is_ours,
     policy_findings,
 )
-from hostler.install.blueprint import Wanted
-from hostler.install.manifests import manifests
+from hostler.install.manifests import Wanted, list_manifests
 from hostler.install.roles import Account
 from hostler.join.kubeadm import reserved
 from hostler.kube.records import Metadata
@@ -82,7 +81,7 @@ def test_every_mark_on_a_node_is_covered() -> None:
 
 def test_manifests_has_them_unless_told_not_to() -> None:
     def kinds(**more: Any) -> set[str]:
-        made = manifests(Wanted(Account("hostler"), "image", **more))
+        made = list_manifests(Wanted(Account("hostler"), "image", **more))
         return {f"{one['kind']} {one['metadata']['name']}" for one in made if "Admission" in one["kind"]}
 
     assert kinds() == {f"{kind} {one.name}" for one in POLICIES

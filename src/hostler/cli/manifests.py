@@ -38,10 +38,8 @@ def manifests(
     """
     import yaml
 
-    from hostler.install.blueprint import Wanted
     from hostler.install.grants import limits_of
-    from hostler.install.manifests import PLAIN
-    from hostler.install.manifests import manifests as made
+    from hostler.install.manifests import PLAIN_LABEL, Wanted, list_manifests
     from hostler.install.roles import Account
 
     for flag, given, allowed, what in (
@@ -56,7 +54,7 @@ def manifests(
         raise typer.BadParameter(
             "maintenance needs a vCenter: name the Secret with its login", param_hint="--vcenter-secret"
         )
-    if "maintenance" in on and not re.fullmatch(PLAIN, str(settings[GPU_NODE_LABEL])):
+    if "maintenance" in on and not re.fullmatch(PLAIN_LABEL, str(settings[GPU_NODE_LABEL])):
         raise typer.BadParameter(
             "is neither KEY nor KEY=VALUE, so it cannot be told which nodes Hostler must keep off; use the chart, and "
             "give it affinity.nodeAffinity",
@@ -70,4 +68,4 @@ def manifests(
         label=str(settings[GPU_NODE_LABEL]), settings=told, vcenter=vcenter, ca=ca, openshift=openshift,
         policies=policies,
     )  # fmt: skip
-    print_text(yaml.safe_dump_all(made(wanted), sort_keys=False, width=120))
+    print_text(yaml.safe_dump_all(list_manifests(wanted), sort_keys=False, width=120))

@@ -14,14 +14,17 @@ from typing import Any
 import yaml
 
 from hostler.capabilities import CAPABILITIES
+from hostler.install.admission import BINDING_SPEC, POLICIES
 from hostler.install.config_map import IN_CONFIG_MAP
 from hostler.install.crd import definitions
 from hostler.install.grants import rights_of
+from hostler.install.manifests import PROBES
 from hostler.install.people import PEOPLE, rights_of_role
 from hostler.install.rights import Right
+from hostler.metal.kinds.webhook_objects import webhook_configurations
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
-from hostler.ship import alerts, diagrams, document, packages, settings_page, templates
+from hostler.ship import alerts, diagrams, document, packages, settings_page
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
@@ -29,10 +32,11 @@ Json = dict[str, Any]
 
 def files(root: Path) -> Iterator[tuple[Path, str]]:
     """Every generated file below the root of the repository, with what it should hold."""
-    for name, text in templates.files():
-        yield root / "chart/templates" / name, text
     yield root / "chart/files/rights.yaml", rights_file()
     yield root / "chart/files/people.yaml", people_file()
+    yield root / "chart/files/admission.yaml", admission_file()
+    yield root / "chart/files/webhooks.yaml", webhooks_file()
+    yield root / "chart/files/probes.yaml", _dump("src/hostler/install/manifests.py", PROBES)
     for kind, made in definitions().items():
         yield root / f"chart/files/{kind.kind.lower()}-crd.yaml", crd_file(made)
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
@@ -50,13 +54,11 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def rights_file() -> str:
-    head = "# Made from src/hostler/install/rights.py and src/hostler/*/rbac.py by `make chart`: edit those.\n"
     parts = [{"name": one.name, "rights": [_entry(right) for right in rights_of(one)]} for one in CAPABILITIES]
-    return head + yaml.safe_dump({"capabilities": parts}, sort_keys=False, width=1000)
+    return _dump("src/hostler/install/rights.py and src/hostler/*/rbac.py", {"capabilities": parts})
 
 
 def people_file() -> str:
-    head = "# Made from src/hostler/install/people.py by `make chart`: edit that.\n"
     parts: list[Json] = [
         {
             "name": role.name,
@@ -66,7 +68,26 @@ def people_file() -> str:
         }
         for role in PEOPLE
     ]
-    return head + yaml.safe_dump({"roles": parts}, sort_keys=False, width=1000)
+    return _dump("src/hostler/install/people.py", {"roles": parts})
+
+
+def admission_file() -> str:
+    policies = [{"name": policy.name, "spec": policy.spec} for policy in POLICIES]
+    return _dump("src/hostler/install/admission.py", {"policies": policies, "binding": dict(BINDING_SPEC)})
+
+
+def webhooks_file() -> str:
+    """The template fills in the namespace of the release."""
+    configurations = [
+        {"kind": made["kind"], "name": made["metadata"]["name"], "webhooks": made["webhooks"]}
+        for made in webhook_configurations("")
+    ]
+    return _dump("src/hostler/metal/kinds/webhook_objects.py", {"configurations": configurations})
+
+
+def _dump(source: str, table: Json) -> str:
+    head = f"# Made from {source} by `make chart`: edit that.\n"
+    return head + yaml.safe_dump(table, sort_keys=False, width=1000)
 
 
 def _entry(right: Right) -> Json:

@@ -17,9 +17,8 @@ from typing import Any
 import yaml
 
 from hostler import __version__
-from hostler.install.blueprint import Wanted
 from hostler.install.config_map import IN_CONFIG_MAP
-from hostler.install.manifests import manifests
+from hostler.install.manifests import Wanted, list_manifests
 from hostler.install.roles import Account
 from hostler.metal.kinds.definitions import infrastructure_definitions
 from hostler.metal.kinds.webhook_objects import conversion_of
@@ -73,7 +72,7 @@ def components(image: str = IMAGE) -> Iterator[Json]:
         Account(NAMESPACE), f"{image}:{__version__}", on=("metal",), settings={METAL_WEBHOOKS.name: "true"},
         policies=False,
     )  # fmt: skip
-    for made in (*_kinds(), *manifests(wanted)):
+    for made in (*_kinds(), *list_manifests(wanted)):
         match made:
             case {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}:
                 environment = [*container["env"], *_environment()]

@@ -40,10 +40,7 @@ ENVIRONMENT: Mapping[str, str] = {
 TIMEOUT_SECONDS = 10
 
 
-# `namespace` is a text, `labels` and `selector` are mappings, or what stands for them in a blueprint of the chart.
-
-
-def webhook_configurations(namespace: Any, labels: Any = None) -> tuple[Json, Json]:
+def webhook_configurations(namespace: str, labels: Mapping[str, str] | None = None) -> tuple[Json, Json]:
     """The mutating and the validating configuration. The operator itself fills in `caBundle`."""
     return (
         _configuration("Mutating", MUTATING, "default", MUTATE, DEFAULTED, namespace, labels or {}),
@@ -51,13 +48,13 @@ def webhook_configurations(namespace: Any, labels: Any = None) -> tuple[Json, Js
     )
 
 
-def conversion_of(namespace: Any) -> Json:
+def conversion_of(namespace: str) -> Json:
     """`spec.conversion` of each of the nine CRDs. The operator itself fills in `caBundle`."""
     client = {"service": _service(namespace, CONVERT)}
     return {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
 
 
-def webhook_service(namespace: Any, selector: Any, labels: Any = None) -> Json:
+def webhook_service(namespace: str, selector: Mapping[str, str], labels: Mapping[str, str] | None = None) -> Json:
     """The Service before every replica; `selector`: the labels of their pods."""
     port = {"name": PORT_NAME, "port": SERVICE_PORT, "targetPort": PORT_NAME, "appProtocol": "https"}
     return {
@@ -67,12 +64,18 @@ def webhook_service(namespace: Any, selector: Any, labels: Any = None) -> Json:
     }  # fmt: skip
 
 
-def _service(namespace: Any, path: str) -> Json:
+def _service(namespace: str, path: str) -> Json:
     return {"namespace": namespace, "name": SERVICE, "port": SERVICE_PORT, "path": path}
 
 
 def _configuration(
-    how: str, name: str, prefix: str, path: str, plurals: tuple[str, ...], namespace: Any, labels: Any
+    how: str,
+    name: str,
+    prefix: str,
+    path: str,
+    plurals: tuple[str, ...],
+    namespace: str,
+    labels: Mapping[str, str],
 ) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": f"{how}WebhookConfiguration",
