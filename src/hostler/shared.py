@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -84,7 +84,7 @@ class Shared:
     nodes: Watch[Node]
     sources: Sources
     drain: Policy
-    ceiling: Callable[[Iterable[str], Iterable[Node]], ceiling.Room]
+    ceiling: Callable[[Iterable[str], Collection[str]], ceiling.Room]
     as_leader: Callable[[Reconcile], Reconcile]
     acting: Callable[[], AbstractContextManager[None]]
     vcenters: tuple[VCenter, ...] = ()

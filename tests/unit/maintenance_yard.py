@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from hostler.drain import model as drain
 from hostler.drain.observe import ATTACHMENT_INDEXES, POD_INDEXES, Sources
-from hostler.host.ceiling import DEFAULT, room
+from hostler.host.ceiling import DEFAULT, OutOfService, room_of
+from hostler.instant import Instant
 from hostler.kube import kinds
 from hostler.kube.client import Client
 from hostler.kube.events import Recorder
@@ -75,9 +76,10 @@ class Yard:
         self.memory = Memory()
         marks = Marks(self.config, writer, "hostler")
         self.identities = Identities(self.nodes, self.vcenters, marks, by_uuid=by_uuid)
+        out = OutOfService(self.nodes.store)
         self.observer = Observer(
             self.identities, sources, self.memory, LABEL,
-            lambda also, touched: room(self.nodes.store.values(), DEFAULT, also, touched),
+            lambda also, touched: room_of(out.count(), DEFAULT, also, touched),
         )  # fmt: skip
         for watch in (self.nodes, self.config):
             watch.store.begin_sync()
@@ -119,9 +121,7 @@ class Yard:
         )  # fmt: skip
 
     def put(self, kind: Any, moref: str, /, vcenter: str = "vc", **fields: Any) -> None:
-        one = self.vcenters[vcenter]
-        changed = one.inventory.apply(Batch((Change(kind, moref, fields),), NOW))
-        self.identities.vms_changed(vcenter, changed)
+        self.push(vcenter, Change(kind, moref, fields))
 
     def vm(self, name: str, uuid: str = "", vcenter: str = "vc", **fields: Any) -> None:
         known: dict[str, Any] = {
@@ -141,7 +141,11 @@ class Yard:
 
     def enter(self, host: str = "h1", vcenter: str = "vc") -> None:
         known = {"kind": ENTER_MAINTENANCE, "state": "running", "entity": host}
-        self.vcenters[vcenter].inventory.apply(Batch((Change(Task, f"task-{host}", known),), NOW))
+        self.push(vcenter, Change(Task, f"task-{host}", known))
+
+    def push(self, vcenter: str, *changes: Change, at: Instant = NOW) -> None:
+        """vCenter says that something changed."""
+        self.vcenters[vcenter]._take(Batch(changes, at))
 
     def seen(self, also: str = "") -> list[str]:
         return [one.name for one in self.observer.world(NOW, also).subjects]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hostler.host.facts import Unknown
 from hostler.maintenance.decision import Relocate
@@ -288,3 +291,49 @@ def test_who_keeps_a_host_waiting() -> None:
     assert why_not_moved_live(play.inventory, play.vm("a")) == "it holds a device of the host"
     play.off("a")
     assert why_not_moved_live(play.inventory, play.vm("a")) == ""
+
+
+# -- what a pass asks for: the same hosts, judged only where they may have what the VM needs
+
+ADDRESSES = ("0000:00:00.0", "0000:01:00.0")
+ON_A_HOST = st.sampled_from(
+    [
+        (DYNAMIC,), (replace(DYNAMIC, id=ADDRESSES[0]),), (replace(DYNAMIC, id=ADDRESSES[1]),), (fixed(),), (VGPU,),
+        (OTHER,), (DYNAMIC, DYNAMIC), (), Unknown("not read"),
+    ]
+)  # fmt: skip
+A_VM = st.tuples(st.integers(0, 8), ON_A_HOST, st.sampled_from(("poweredOn", "poweredOn", "poweredOff")))
+A_HOST = st.tuples(
+    st.integers(0, 2), st.sampled_from(("domain-1", "domain-1", "domain-2", "alone-1", "alone-2")), st.booleans(),
+    st.sampled_from(((), (VGPU.profile,))),
+)  # fmt: skip
+
+
+@given(
+    st.lists(A_HOST, min_size=1, max_size=9), st.lists(A_VM, max_size=8), A_VM, st.sets(st.integers(0, 7)),
+    st.sampled_from(list(Wish)), st.sampled_from(((), ("other",))), st.data(),
+)  # fmt: skip
+def test_a_brief_look_finds_the_same_hosts(
+    hosts: list[Any], vms: list[Any], vm: Any, promised: set[int], wish: Wish, clusters: tuple[str, ...], data: Any
+) -> None:
+    play = Play()
+    play.cluster()
+    play.put(Cluster, "domain-2", name="other", pool="pool-2")
+    for alone in ("alone-1", "alone-2"):
+        play.put(Cluster, alone, name=alone, pool=f"pool-{alone}", standalone=True)
+    for number, (devices, cluster, away, profiles) in enumerate(hosts):
+        play.host(f"esx{number}", devices, cluster=cluster, in_maintenance=away, vgpu_profiles=profiles)
+    for number, (host, devices, power) in enumerate([vm, *vms]):
+        play.worker(f"w{number}", f"esx{host % len(hosts)}", devices=devices, power=power)
+    if vms and data.draw(st.booleans()):  # a change after the index was asked
+        find_places(Ask(play.vm("w0"), "", "", wish), play.inventory, {}, brief=True)
+        moved = data.draw(st.integers(0, len(vms)))
+        play.put(Vm, f"vm-w{moved}", host=f"host-esx{data.draw(st.integers(0, len(hosts) - 1))}")
+        play.put(Host, "host-esx0", passthrough=data.draw(st.sampled_from(((), ADDRESSES[:1]))))
+    ahead = {"host-esx0": [play.vm(f"w{number}") for number in promised if number <= len(vms)]}
+    ask = Ask(play.vm("w0"), "esx0", data.draw(st.sampled_from(("host-esx0", ""))), wish, clusters=clusters)
+    whole, brief = (find_places(ask, play.inventory, ahead, brief=how) for how in (False, True))
+    assert brief.hosts == whole.hosts
+    assert brief.why_none() == whole.why_none()
+    assert len(brief.rejected) + brief.more == len(whole.rejected)
+    assert brief.rejected == whole.rejected[: len(brief.rejected)]

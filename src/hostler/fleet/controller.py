@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 import structlog
@@ -13,7 +13,7 @@ from hostler import __version__
 from hostler.apis.fleet import NAME, Fleet, FleetSpec, FleetStatus
 from hostler.errors import Complaint
 from hostler.fleet.decide import CapabilityFacts, FleetFacts, decide_status
-from hostler.host.ceiling import Limit, Room, parse_limit, room
+from hostler.host.ceiling import Limit, OutOfService, Room, parse_limit, room_of
 from hostler.host.conditions import Condition
 from hostler.host.holds import HOLDS
 from hostler.host.taints import OUT_OF_SERVICE_BY
@@ -66,6 +66,7 @@ class FleetController:
         """
         self._fleet = fleet
         self._nodes = nodes
+        self._out = OutOfService(nodes.store)
         self._guard = guard
         self._writer = writer
         self._limit = limit
@@ -87,10 +88,10 @@ class FleetController:
             return True
         return any(before.metadata.annotations.get(one) != after.metadata.annotations.get(one) for one in OUT)
 
-    def room(self, also_out: Iterable[str] = (), touched: Iterable[Node] | None = None) -> Room:
-        """What the ceiling leaves now; as `host.ceiling.room` has it. A node that cannot be read counts as out."""
+    def room(self, also_out: Iterable[str] = (), touched: Collection[str] | None = None) -> Room:
+        """What the ceiling leaves now, as `host.ceiling.room_of` has it. A node that cannot be read counts as out."""
         limit, _ = effective_limit(self._spec(), self._limit)
-        return room(self._nodes.store.values(), limit, (*also_out, *self._nodes.store.unreadable), touched)
+        return room_of(self._out.count(), limit, (*also_out, *self._nodes.store.unreadable), touched)
 
     def status(self) -> FleetStatus:
         """The status as of now, whether or not there is a Fleet to write it to."""

@@ -8,7 +8,7 @@ rounded down, fewer nodes out being the careful side, but to no less than 1, or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from hostler.errors import Complaint, Exit
@@ -17,6 +17,7 @@ from hostler.host.facts import Unknown
 from hostler.host.holds import holds_of
 from hostler.host.taints import OUT_OF_SERVICE_BY
 from hostler.kube.records import Node
+from hostler.kube.store import Store
 
 SETTING = "MAX_UNAVAILABLE"
 _LIMIT = re.compile(r"(?P<amount>[0-9]{1,9})(?P<percent>%?)")
@@ -94,9 +95,43 @@ class Room:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Some nodes: their names, and which of them are out of service."""
+
+    nodes: Collection[str]
+    out: Collection[str]
+
+
+class OutOfService:
+    """The names of the nodes that are out of service, kept up to date change by change."""
+
+    def __init__(self, store: Store[Node]) -> None:
+        self._store = store
+        self._out = {node.metadata.name for node in store.values() if is_out(node)}
+        store.listen(self._changed)
+
+    def count(self) -> Counted:
+        return Counted(self._store.keys(), self._out)
+
+    def _changed(self, name: str, _: Node | None, node: Node | None) -> None:
+        if node is not None and is_out(node):
+            self._out.add(name)
+        else:
+            self._out.discard(name)
+
+
 def room(
     nodes: Iterable[Node], limit: Limit, also_out: Iterable[str] = (), touched: Iterable[Node] | None = None
 ) -> Room:
+    """As `room_of`, for nodes that were just listed."""
+    known = {node.metadata.name: node for node in nodes}
+    counted = Counted(known.keys(), [name for name, node in known.items() if is_out(node)])
+    few = {node.metadata.name for node in touched} if touched is not None else None
+    return room_of(counted, limit, also_out, few)
+
+
+def room_of(nodes: Counted, limit: Limit, also_out: Iterable[str] = (), touched: Collection[str] | None = None) -> Room:
     """How many more nodes may go out of service: over all `nodes`, and over those a capability may touch, whichever
     leaves less. Else half of a big cluster could be all of its few special nodes.
 
@@ -104,19 +139,17 @@ def room(
     remediation reboots it (which asks nobody: it was out of service before). `also_out` names what is out without a
     Node to show it (a stopped VM whose Node is deleted): it counts against the limit and into the total.
     """
-    unseen = tuple(also_out)
-    everywhere = _counted(nodes, limit, unseen)
+    unseen = frozenset(also_out)
+    everywhere = _count_room(nodes, limit, unseen)
     if touched is None:
         return everywhere
-    return min(everywhere, replace(_counted(touched, limit, unseen), few=True), key=lambda one: one.left)
+    few = Counted(touched, [name for name in nodes.out if name in touched])
+    return min(everywhere, replace(_count_room(few, limit, unseen), few=True), key=lambda found: found.left)
 
 
-def _counted(nodes: Iterable[Node], limit: Limit, also_out: tuple[str, ...]) -> Room:
-    known = list(nodes)
-    out = {node.metadata.name for node in known if is_out(node)}
-    beyond = set(also_out) - {node.metadata.name for node in known}
-    total = len(known) + len(beyond)
-    out |= set(also_out)
+def _count_room(counted: Counted, limit: Limit, also_out: frozenset[str]) -> Room:
+    total = len(counted.nodes) + sum(name not in counted.nodes for name in also_out)
+    out = also_out.union(counted.out)
     allowed = limit.of(total)
     return Room(max(0, allowed - len(out)), allowed, total, tuple(sorted(out)), limit)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 from hostler.kube.records import HasMetadata, key_of
@@ -53,7 +53,7 @@ class Store(Generic[R]):
     def values(self) -> Iterable[R]:
         return self._records.values()
 
-    def keys(self) -> Iterable[str]:
+    def keys(self) -> KeysView[str]:
         return self._records.keys()
 
     def __len__(self) -> int:

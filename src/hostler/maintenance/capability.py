@@ -113,7 +113,6 @@ class MaintenanceCapability(Capability):
         self.wake_all()
 
     def _vcenter_changed(self, vcenter: VCenter, changed: frozenset[str]) -> None:
-        self._identities.vms_changed(vcenter.name, changed)
         if not changed or any(self._matters(vcenter, moref) for moref in changed):
             self.controller.queue.add(KEY, priority=0)
 

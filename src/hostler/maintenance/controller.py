@@ -96,7 +96,7 @@ class MaintenanceController:
     def untold_machines(self) -> tuple[str, ...]:
         """Cluster API Machines of our nodes that nobody tells of a maintenance."""
         told, absent = self.policy.skip_remediation, self._executor.machines
-        nodes = (node for node in self.observer.nodes.store.values() if self.observer.is_managed(node))
+        nodes = self.observer.managed_nodes()
         machines = filter(None, map(machine_of, nodes))
         return tuple(
             sorted(machine for machine in machines if not told or (absent is not None and machine in absent.elsewhere))
@@ -112,9 +112,9 @@ class MaintenanceController:
             return NOT_READY
         began = time.perf_counter()
         now = self.clock()
-        world = self.observer.world(now)
+        world = self.observer.world(now, brief=True)
         if self._settle_tasks(world):
-            world = self.observer.world(now)
+            world = self.observer.world(now, brief=True)
         found = decide(world, self.policy, now)
         states = Counter(subject.annotations.get(STATE, "") for subject in world.subjects)
         self.seconds = time.perf_counter() - began

@@ -33,13 +33,13 @@ class VSphereSource(Source):
         for name, vcenter in identities.vcenters.items():
             self._changed |= {(name, host.moref) for host in vcenter.inventory.hosts()}
             vcenter.listen(lambda changed, name=name: self._vcenter_changed(name, changed))  # type: ignore[misc]
-        identities.listen(self._wake)
+        self._take_judged = identities.follow(self._wake)
 
     def listen(self, changed: Callable[[], None]) -> None:
         self._listeners.append(changed)
 
     def take(self) -> Mapping[str, Layer | None]:
-        for node in self._identities.take_changed():
+        for node in self._take_judged():
             self._link(node)
         changed, self._changed = self._changed, set()
         layers: dict[str, Layer | None] = {}

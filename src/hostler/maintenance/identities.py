@@ -84,24 +84,33 @@ class Identities:
         self._by_word: dict[str, set[VmId]] = {}  # VMs by the Node that vCenter or our own mark names
         self._clusters: dict[str, str] = {}  # by Node of the control plane: how Cluster API names this cluster
         self._stale: set[str] = set(nodes.store.keys())
-        self._judged_again: set[str] = set()  # Nodes whose answer may be another one, until `take_changed`
+        self._judged_again: list[set[str]] = []  # by reader: Nodes whose answer may be another one
         self._listeners: list[Callable[[], None]] = []
         nodes.store.listen(self._node_changed)
         marks.watch.store.listen(self._marks_changed)
+        for name, vcenter in vcenters.items():
+            vcenter.listen(lambda changed, name=name: self._vms_changed(name, changed))  # type: ignore[misc]
         if machines is not None:
             machines.listen(self._stale.update)
 
     # -- asking
 
-    def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` when `take_changed` may return a Node. It must be quick."""
+    def follow(self, changed: Callable[[], None] = lambda: None) -> Callable[[], frozenset[str]]:
+        """A reader of its own: each call returns the Nodes whose answer may be another one since its last call.
+
+        `changed` is called when there may be some. It must be quick.
+        """
+        judged = set(self._own)
+        self._judged_again.append(judged)
         self._listeners.append(changed)
 
-    def take_changed(self) -> frozenset[str]:
-        """The Nodes whose answer may be another one since the last call."""
-        self._refresh()
-        changed, self._judged_again = self._judged_again, set()
-        return frozenset(changed)
+        def take() -> frozenset[str]:
+            self._refresh()
+            found = frozenset(judged)
+            judged.clear()
+            return found
+
+        return take
 
     def is_marked(self, vm_id: VmId) -> bool:
         """The VM carries our mark: we stopped it, or are about to."""
@@ -183,7 +192,7 @@ class Identities:
             self._fields.clear()  # every attribute is read again
             self._stale.update(self.nodes.store.keys())
 
-    def vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
+    def _vms_changed(self, vcenter: str, changed: Iterable[str]) -> None:
         """A VM came, went, was renamed or marked, or its guest says another name."""
         inventory = self.vcenters[vcenter].inventory
         if self._fields.get(vcenter) is not inventory.fields:
@@ -247,7 +256,7 @@ class Identities:
         lines = {line for config in (before, after) if config is not None for line in config.data.items()}
         both = before.data.items() & after.data.items() if before is not None and after is not None else set()
         for vcenter in self.vcenters:
-            self.vms_changed(vcenter, {vm for key, _ in lines - both if (vm := self.marks.vm_in(vcenter, key))})
+            self._vms_changed(vcenter, {vm for key, _ in lines - both if (vm := self.marks.vm_in(vcenter, key))})
 
     # -- bringing up to date
 
@@ -263,8 +272,7 @@ class Identities:
 
     def _claim(self, name: str) -> None:
         before = self._own.pop(name, None)
-        self._settled.pop(name, None)
-        self._judged_again.add(name)
+        self._judge_again(name)
         if before is not None:
             for uuid in before.node.uuids | before.node.machines:
                 self._by_uuid[uuid].discard(name)
@@ -289,8 +297,12 @@ class Identities:
     def _unsettle(self, vm_id: VmId) -> None:
         """A claim to this VM has changed: all who claim it are judged again."""
         for name in self._claimants.get(vm_id, ()):
-            self._settled.pop(name, None)
-            self._judged_again.add(name)
+            self._judge_again(name)
+
+    def _judge_again(self, name: str) -> None:
+        self._settled.pop(name, None)
+        for judged in self._judged_again:
+            judged.add(name)
 
     def _candidates(self, claimant: Claimant) -> set[VmId]:
         found: set[VmId] = set(self._by_word.get(claimant.name, ()))
@@ -359,21 +371,17 @@ class Marks:
 
         Another cluster's stopped VM is not ours to start. The ConfigMap is in this cluster, so its lines are ours.
         """
-        found: dict[str, Mark] = {}
-        kept = self.kept()
-        key = inventory.attribute_key(MARK_ATTRIBUTE)
-        if key is None and not kept:
-            return found
-        for name, text in kept.items():
-            if (vm_of := _vm_of_line(vcenter, name)) and (mark := read_mark(text)) is not None:
-                found[vm_of] = mark
-        for vm in inventory.vms():
-            for own, text in vm.attributes:
-                if own != key or (mark := read_mark(text)) is None:
-                    continue
-                if mark.cluster == cluster:
-                    found[vm.moref] = mark
-        return found
+        kept = filter(None, (_vm_of_line(vcenter, line) for line in self.kept()))
+        marked = {*kept, *(vm.moref for vm in inventory.vms_with_attribute(MARK_ATTRIBUTE))}
+        return {vm: mark for vm in marked if (mark := self.find(vcenter, inventory, vm, cluster)) is not None}
+
+    def find(self, vcenter: str, inventory: Inventory, moref: str, cluster: str) -> Mark | None:
+        """One of `of`."""
+        vm = inventory.vm(moref)
+        mark = read_mark(inventory.attribute(vm, MARK_ATTRIBUTE)) if vm is not None else None
+        if mark is not None and mark.cluster == cluster:
+            return mark
+        return read_mark(self.kept().get(key_of(vcenter, moref), ""))
 
     def mark_of(self, vcenter: str, inventory: Inventory, vm: Vm, cluster: str) -> Mark | None:
         """Our mark of one VM. `cluster`: "" while it has no name; then only the ConfigMap's lines are surely ours."""

@@ -1,6 +1,6 @@
 """What one pass knows: nodes, VMs and hosts joined from the caches, and what our vCenter user may do.
 
-A node in service costs a few lookups and makes no subject: a pass over 5,000 nodes must not delay the cordon of one.
+A node in service makes no subject and is not looked at (`attention.py`): a pass does not grow with the fleet.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.watch import FRESH_SECONDS
+from hostler.maintenance.attention import Attention
 from hostler.maintenance.hosts import is_in_service, judge_host, own_host
 from hostler.maintenance.identities import Found, Identities
 from hostler.maintenance.memory import Memory
@@ -33,7 +34,9 @@ from hostler.maintenance.model import (
     SINCE,
     STATE,
     InDoubt,
+    Lacks,
     Mark,
+    Object,
     Policy,
     Site,
     State,
@@ -44,9 +47,7 @@ from hostler.maintenance.model import (
     sorted_by_name,
 )
 from hostler.maintenance.placement import ON_VM, POOL, UNANSWERED_SECONDS
-from hostler.maintenance.status import has_conditions_left
 from hostler.vsphere.bulk import NEEDED, OPTIONAL, Privilege
-from hostler.vsphere.inventory import Inventory
 from hostler.vsphere.records import Vm
 from hostler.vsphere.vcenter import VCenter
 
@@ -57,8 +58,7 @@ class _Look:
 
     sites: dict[str, Fact[Site]]
     marks: dict[str, dict[str, Mark]]  # by VM
-    moving: dict[str, frozenset[str]]  # hosts that are not plainly in service
-    vms: dict[str, Found | Unknown]  # which VM each node is
+    vms: dict[str, Found | Unknown]  # which VM each node is that the pass looks at
 
 
 class Observer:
@@ -68,12 +68,13 @@ class Observer:
         sources: Sources,
         memory: Memory,
         label: str,
-        room: Callable[[Iterable[str], Iterable[Node]], Room],
+        room: Callable[[Iterable[str], Collection[str]], Room],
         resumed: Callable[[Instant], Instant] = lambda now: 0.0,
     ) -> None:
         self.identities, self.sources, self.memory = identities, sources, memory
         self.nodes, self.vcenters, self.marks = identities.nodes, identities.vcenters, identities.marks
         self.label = Label(label)
+        self.attention = Attention(identities, self.label)
         self._room = room
         self._resumed = resumed
 
@@ -85,26 +86,24 @@ class Observer:
     # -- which VM a node is
 
     def is_managed(self, node: Node) -> bool:
-        """It has the label, or a state or a hold from when it had."""
-        return self.label.on(node) or STATE in node.metadata.annotations or has_stray_hold(node)
+        return self.attention.is_managed(node)
 
     def managed_nodes(self) -> list[Node]:
-        return [node for node in self.nodes.store.values() if self.is_managed(node)]
+        self.attention.refresh()
+        return [node for name in self.attention.managed if (node := self.nodes.store.get(name)) is not None]
 
     def managed_vms(self, vcenter: str) -> frozenset[str]:
         """The VMs of managed nodes in this vCenter."""
-        found = map(self.found, self.managed_nodes())
-        return frozenset(vm.moref for vm in found if isinstance(vm, Found) and vm.vcenter == vcenter)
+        return self.attention.vms_in(vcenter)
 
     def found(self, node: Node) -> Found | Unknown:
         return self.identities.of(node.metadata.name)
 
     # -- the world
 
-    def world(self, now: Instant, also: Collection[str] = ()) -> World:
-        """`also`: these nodes too, whatever their state; for whoever explains."""
-        managed = self.managed_nodes()
-        look = self._look(managed, also)
+    def world(self, now: Instant, also: Collection[str] = (), *, brief: bool = False) -> World:
+        """`also`: these nodes too, whatever their state; for whoever explains. `brief`: nobody explains anything."""
+        look = self._look({*self.attention.wanted(), *also})
         doubts = {name: found for name, found in look.vms.items() if isinstance(found, InDoubt)}
         stopped = {
             name: vm for name, doubt in doubts.items() if (vm := self._stopped_vm(name, doubt, look)) is not None
@@ -119,22 +118,30 @@ class Observer:
         self._note_hosts_in_service(chosen, look.sites, now)
         nodeless = [subject.name for subject in chosen if subject.node is None]
         unread = self._unread()
-        unlabelled = not unread and not any(self.label.on(node) for node in managed)
+        unlabelled = not unread and not self.attention.labelled
         return World(
-            chosen, look.sites, self._room(nodeless, managed), self.cluster, unread,
-            self.label.nowhere() if unlabelled else "", dict(self.memory.out_since), dict(self.memory.rights),
-            self._resumed(now),
+            chosen, look.sites, self._room(nodeless, self.attention.managed), self.cluster, unread,
+            self.label.nowhere() if unlabelled else "", dict(self.memory.out_since), self._rights(chosen, look.sites),
+            self._resumed(now), brief,
         )  # fmt: skip
 
-    def _look(self, managed: Iterable[Node], also: Iterable[str]) -> _Look:
+    def _look(self, names: Iterable[str]) -> _Look:
         sites: dict[str, Fact[Site]] = {name: site_of(vcenter) for name, vcenter in self.vcenters.items()}
-        known = {name: fact.value for name, fact in sites.items() if isinstance(fact, Known)}
         marks = {
-            name: self.marks.of(name, site, self.cluster) for name, site in known.items() if isinstance(site, Inventory)
+            name: self.marks.of(name, self.vcenters[name].inventory, self.cluster)
+            for name, fact in sites.items()
+            if isinstance(fact, Known)
         }
-        vms = {node.metadata.name: self.found(node) for node in managed}
-        vms |= {name: self.identities.of(name) for name in also if self.nodes.store.get(name) is not None}
-        return _Look(sites, marks, {name: _hosts_moving(site) for name, site in known.items()}, vms)
+        vms = {name: self.identities.of(name) for name in names if self.nodes.store.get(name) is not None}
+        return _Look(sites, marks, vms)
+
+    def _rights(self, subjects: Iterable[Subject], sites: Mapping[str, Fact[Site]]) -> dict[Object, Lacks]:
+        """What our user lacks on the subjects' VMs and on resource pools."""
+        wanted = {(one.vcenter, one.vm.value.moref) for one in subjects if isinstance(one.vm, Known)}
+        for vcenter, site in sites.items():
+            if isinstance(site, Known):
+                wanted |= {(vcenter, cluster.pool) for cluster in site.value.clusters()}
+        return {key: self.memory.rights[key] for key in wanted if key in self.memory.rights}
 
     def _unread(self) -> str:
         age = self.nodes.age()
@@ -177,21 +184,7 @@ class Observer:
                 continue
             if name not in also and isinstance(found, Unknown) and not self.label.on(node):
                 continue  # a state that may be another controller's: without its VM it is not ours
-            if name in also or not self._is_at_rest(node, found, look):
-                yield self._node_subject(node, found, look)
-
-    def _is_at_rest(self, node: Node, found: Found | Unknown, look: _Look) -> bool:
-        """In service, on a host that plainly is: nothing to decide. Nearly every node, nearly always."""
-        if isinstance(found, Unknown) or STATE in node.metadata.annotations:
-            return False
-        if has_conditions_left(node) or has_stray_hold(node):
-            return False
-        site = look.sites[found.vcenter]
-        if isinstance(site, Unknown) or found.moref in look.marks[found.vcenter]:
-            return False
-        vm = site.value.vm(found.moref)
-        # One that is off is shown in the status, so that nobody has to ask for it by name.
-        return vm is not None and vm.power == "poweredOn" and vm.host not in look.moving[found.vcenter]
+            yield self._node_subject(node, found, look)
 
     def _node_subject(self, node: Node, found: Found | Unknown, look: _Look) -> Subject:
         name = node.metadata.name
@@ -213,7 +206,7 @@ class Observer:
             marked = Counter(mark.node for moref, mark in by_vm.items() if fact.value.vm(moref) is not None)
             for moref, mark in by_vm.items():
                 nameless = mark.cluster == NO_CLUSTER and not self.marks.in_config_map(vcenter, moref)
-                if (vcenter, moref) in claimed or nameless:
+                if (vcenter, moref) in claimed or self.attention.is_claimed((vcenter, moref)) or nameless:
                     continue  # without a name it may be another cluster's
                 if (vm := fact.value.vm(moref)) is not None:
                     doubt = _copy_doubt(vm, mark, marked[mark.node])
@@ -282,10 +275,6 @@ def _copy_doubt(vm: Vm, mark: Mark, marked: int) -> str:
         return ""
     said = f"VM {vm.name} carries our mark for node {mark.node}"
     return f"{said}, as another VM does; neither is started on a guess: remove the attribute hostler from the copy"
-
-
-def _hosts_moving(site: Site) -> frozenset[str]:
-    return frozenset(host.moref for host in site.hosts() if not is_in_service(site, host))
 
 
 # -- what our vCenter user may do

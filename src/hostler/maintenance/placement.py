@@ -8,8 +8,9 @@ may not start again; a missing right to move a VM holds no stop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import merge
 
 from hostler.host.conditions import names
 from hostler.host.facts import Unknown
@@ -46,12 +47,16 @@ class Forbidden:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Hosts that can take the VM, best first; the others with a reason each. `unknown`: it cannot be said."""
+    """Hosts that can take the VM, best first; the others with a reason each. `unknown`: it cannot be said.
+
+    `more`: so many further hosts cannot take it, of which no reason is kept.
+    """
 
     hosts: tuple[Host, ...]
     rejected: tuple[Rejected, ...] = ()
     unknown: str = ""
     forbidden: tuple[Forbidden, ...] = ()
+    more: int = 0
 
     @property
     def best(self) -> Host | None:
@@ -71,31 +76,66 @@ class Placement:
         if self.unknown:
             return self.unknown
         shown = "; ".join(f"{rejected.host}: {rejected.why}" for rejected in self.rejected[:REJECTED_SHOWN])
-        more = len(self.rejected) - REJECTED_SHOWN
+        more = len(self.rejected) + self.more - REJECTED_SHOWN
         return f"{shown}; and {more} more" if more > 0 else shown or "there is no other host"
 
 
-def find_places(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]]) -> Placement:
-    """Every host of the VM's cluster (and of the allowed ones), judged. `promised`: VMs on their way, by host id."""
+def find_places(ask: Ask, site: Site, promised: Mapping[str, Sequence[Vm]], *, brief: bool = False) -> Placement:
+    """Every host of the VM's cluster (and of the allowed ones), judged. `promised`: VMs on their way, by host id.
+
+    `brief`: the same hosts, but only as many reasons as are shown. Then only hosts that may have what the VM needs are
+    judged, and what it costs does not grow with the cluster.
+    """
     vm = ask.vm
     home = site.host(vm.host)
     if home is None:
         return Placement((), unknown=f"vCenter does not show the host that VM {vm.name} is registered on")
-    fitting: list[Host] = []
+    reach = _clusters_in_reach(ask, site, home)
+    offering = _hosts_offering(ask, site) if brief else None
+    judged: dict[str, str] = {}  # why not, by host id
+    for host in _hosts_in_order(site, reach) if offering is None else filter(None, map(site.host, offering)):
+        if host.cluster in reach:
+            judged[host.moref] = _why_not_there(ask, site, home, host, promised)
+    fitting = [found for moref, why in judged.items() if not why and (found := site.host(moref)) is not None]
     rejected: list[Rejected] = []
-    for host in sorted(site.hosts(), key=lambda host: host.name):
-        if not may_go(site, home, host, ask.clusters):
-            continue
-        pool = pool_for(site, vm, host)
-        if host.cluster != home.cluster and (pool is None or not pool.pool):
-            rejected.append(Rejected(host.name or host.moref, "its resource pool is unknown"))
-            continue
-        why = _why_unfit(ask, host, site, [other for other in promised.get(host.moref, ()) if other.moref != vm.moref])
-        if why:
-            rejected.append(Rejected(host.name or host.moref, why))
-        else:
-            fitting.append(host)
-    return Placement(tuple(sorted(fitting, key=lambda host: _rank_host(ask, host, site, promised))), tuple(rejected))
+    for host in _hosts_in_order(site, reach):
+        if brief and len(rejected) == REJECTED_SHOWN:
+            break
+        if host.moref not in judged:
+            judged[host.moref] = _why_not_there(ask, site, home, host, promised)
+        if judged[host.moref]:
+            rejected.append(Rejected(host.name or host.moref, judged[host.moref]))
+    return Placement(
+        tuple(sorted(fitting, key=lambda host: _rank_host(ask, host, site, promised))), tuple(rejected),
+        more=sum(map(site.count_hosts_in, reach)) - len(fitting) - len(rejected),
+    )  # fmt: skip
+
+
+def _why_not_there(ask: Ask, site: Site, home: Host, host: Host, promised: Mapping[str, Sequence[Vm]]) -> str:
+    """Why the VM cannot be started on a host that it may move to; "" where it can."""
+    if host.cluster != home.cluster and ((pool := pool_for(site, ask.vm, host)) is None or not pool.pool):
+        return "its resource pool is unknown"
+    return _why_unfit(ask, host, site, [vm for vm in promised.get(host.moref, ()) if vm.moref != ask.vm.moref])
+
+
+def _hosts_offering(ask: Ask, site: Site) -> set[str] | None:
+    """Ids of the hosts that may have what the VM needs, the ones it knows among them; None: it may be any."""
+    known = {ask.own, ask.vm.host}
+    if is_tied_to_host(ask.vm) or ask.wish is Wish.WAIT:
+        return known
+    assert not isinstance(ask.vm.devices, Unknown)  # then it counts as tied
+    offering = site.hosts_offering(ask.vm.devices)
+    return known | offering if offering is not None else None
+
+
+def _clusters_in_reach(ask: Ask, site: Site, home: Host) -> frozenset[str]:
+    """Ids of the clusters whose hosts the VM may move to."""
+    others = (cluster.moref for cluster in site.clusters() if _may_leave_for(site, home, cluster.moref, ask.clusters))
+    return frozenset((home.cluster, *others))
+
+
+def _hosts_in_order(site: Site, clusters: Iterable[str]) -> Iterator[Host]:
+    return merge(*map(site.hosts_in, clusters), key=lambda host: host.name)
 
 
 def may_go(site: Site, home: Host, to: Host, clusters: Collection[str]) -> bool:
@@ -103,9 +143,13 @@ def may_go(site: Site, home: Host, to: Host, clusters: Collection[str]) -> bool:
 
     A datastore belongs to one datacenter, so two hosts that reach one are in the same.
     """
-    if to.cluster == home.cluster or site.name(to.cluster) in clusters:
+    return to.cluster == home.cluster or _may_leave_for(site, home, to.cluster, clusters)
+
+
+def _may_leave_for(site: Site, home: Host, to: str, clusters: Collection[str]) -> bool:
+    if site.name(to) in clusters:
         return True
-    found = site.cluster(home.cluster), site.cluster(to.cluster)
+    found = site.cluster(home.cluster), site.cluster(to)
     return all(cluster is not None and cluster.standalone for cluster in found)
 
 

@@ -171,7 +171,8 @@ class View:
 
     def places(self) -> Placement:
         """Hosts that can take the VM and that our user may take it to, best first."""
-        found = find_places(self.ask(), self.site, self.reservations.promised(self.subject.vcenter))
+        promised = self.reservations.promised(self.subject.vcenter)
+        found = find_places(self.ask(), self.site, promised, brief=self.world.brief)
         return found.only_where_allowed({host.moref: self._lacks_to(host) for host in found.hosts})
 
     def _lacks_to(self, host: Host) -> str:

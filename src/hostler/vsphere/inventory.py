@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from hostler.instant import Instant
 from hostler.uuids import canonical
+from hostler.vsphere.offers import Offers
 from hostler.vsphere.records import (
     ENTER_MAINTENANCE,
     Change,
@@ -24,6 +25,7 @@ from hostler.vsphere.records import (
     Record,
     Task,
     Vm,
+    VmDevice,
 )
 
 _ID = re.compile(r"\b[a-zA-Z]+-[0-9]+\b")  # as vCenter gives them: vm-39, host-21, domain-c8 has a letter more
@@ -57,6 +59,11 @@ class Inventory:
         self._by_name: dict[str, set[str]] = {}
         self._on_host: dict[str, set[str]] = {}  # VMs by where they are registered
         self._tasks_of: dict[str, set[str]] = {}
+        self._in_cluster: dict[str, set[str]] = {}  # hosts
+        self._with_attribute: dict[str, set[str]] = {}  # VMs by the key of a custom attribute that they have
+        self._of_kind: dict[type[Record], dict[str, Record]] = {kind: {} for kind in get_args(Record)}
+        self._by_host_name: dict[str, tuple[str, ...]] = {}  # hosts of a cluster in the order of names, once asked for
+        self._offers = Offers(self)
         self.fields = Fields("CustomFieldsManager")  # which custom attributes are defined
         self._next: Inventory | None = None  # a full listing that is being gathered
 
@@ -94,6 +101,22 @@ class Inventory:
         wanted = canonical(uuid)
         found = (one for one in self.hosts() if wanted and canonical(one.uuid) == wanted)
         return sorted(found, key=lambda one: one.moref)
+
+    def hosts_in(self, cluster: str) -> Iterator[Host]:
+        """The hosts of a cluster, in the order of their names."""
+        ordered = self._by_host_name.get(cluster)
+        if ordered is None:
+            hosts = self._found(Host, self._in_cluster.get(cluster, ()))
+            ordered = tuple(host.moref for host in sorted(hosts, key=lambda host: host.name))
+            self._by_host_name[cluster] = ordered
+        return self._found(Host, ordered)
+
+    def count_hosts_in(self, cluster: str) -> int:
+        return len(self._in_cluster.get(cluster, ()))
+
+    def hosts_offering(self, devices: Iterable[VmDevice]) -> frozenset[str] | None:
+        """Ids of hosts that may have all these devices free: none that has them is left out. None: it may be any."""
+        return self._offers.hosts_with(devices)
 
     def place(self, moref: str) -> Place | None:
         """A datastore or a network."""
@@ -133,6 +156,10 @@ class Inventory:
         """The value of a custom attribute of a VM; "" where it has none."""
         key = self.attribute_key(name)
         return next((value for own, value in vm.attributes if own == key), "")
+
+    def vms_with_attribute(self, name: str) -> Iterator[Vm]:
+        """The VMs that have a value of this custom attribute."""
+        return self._found(Vm, self._with_attribute.get(str(self.attribute_key(name)), ()))
 
     def attribute_key(self, name: str) -> int | None:
         return next((key for key, called in self.fields.names if called == name), None)
@@ -217,6 +244,14 @@ class Inventory:
 
     def _put(self, moref: str, record: Record | None) -> None:
         before = self._records.pop(moref, None)
+        for changed in (before, record):
+            if isinstance(changed, Host):
+                self._offers.changed(moref)
+                self._by_host_name.pop(changed.cluster, None)
+            elif isinstance(changed, Vm):
+                self._offers.changed(changed.host)
+        if before is not None:
+            del self._of_kind[type(before)][moref]
         for index, values in self._places(before):
             for value in values:
                 index[value].discard(moref)
@@ -225,7 +260,7 @@ class Inventory:
         if isinstance(record, Fields):
             self.fields = record
         if record is not None:
-            self._records[moref] = record
+            self._records[moref] = self._of_kind[type(record)][moref] = record
             for index, values in self._places(record):
                 for value in values:
                     index.setdefault(value, set()).add(moref)
@@ -238,8 +273,10 @@ class Inventory:
                 yield self._by_name, (record.name,)
                 yield self._by_uuid, tuple(uuids)
                 yield self._on_host, (record.host,)
+                yield self._with_attribute, tuple(str(key) for key, value in record.attributes if value)
             case Host():
                 yield self._by_name, (record.name,)
+                yield self._in_cluster, (record.cluster,)
             case Task():
                 yield self._tasks_of, (record.entity,)
 
@@ -248,7 +285,10 @@ class Inventory:
         return found if isinstance(found, kind) else None
 
     def _all(self, kind: type[R]) -> Iterator[R]:
-        return iter([one for one in self._records.values() if isinstance(one, kind)])
+        return iter([found for found in self._of_kind[kind].values() if isinstance(found, kind)])
+
+    def _found(self, kind: type[R], morefs: Iterable[str]) -> Iterator[R]:
+        return (found for moref in morefs if isinstance(found := self._records.get(moref), kind))
 
     def _named(self, name: str) -> list[Record]:
         return [self._records[moref] for moref in sorted(self._by_name.get(name, ()))]
