@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostler.host.facts import Unknown
@@ -16,6 +16,7 @@ from hostler.maintenance.model import Wish
 from hostler.maintenance.placement import POOL, Ask, Placement, find_places, is_tied_to_host
 from hostler.vsphere.devices import KINDS, can_vmotion
 from hostler.vsphere.records import NOT_SAID, Backing, Cluster, Host, Pci, Unread, Vm, VmDevice
+from tests.sizes import examples
 from tests.unit.maintenance_world import DYNAMIC, Play, fixed
 
 OTHER = VmDevice(Backing.DYNAMIC, allowed=("10de:20b5",))
@@ -311,8 +312,9 @@ A_HOST = st.tuples(
 
 @given(
     st.lists(A_HOST, min_size=1, max_size=9), st.lists(A_VM, max_size=8), A_VM, st.sets(st.integers(0, 7)),
-    st.sampled_from(list(Wish)), st.sampled_from(((), ("other",))), st.data(),
+    st.sampled_from((Wish.MIGRATE, *Wish)), st.sampled_from(((), ("other",))), st.data(),
 )  # fmt: skip
+@settings(max_examples=examples(1000))
 def test_a_brief_look_finds_the_same_hosts(
     hosts: list[Any], vms: list[Any], vm: Any, promised: set[int], wish: Wish, clusters: tuple[str, ...], data: Any
 ) -> None:
