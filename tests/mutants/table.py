@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         "host/ceiling.py",
-        "return min(everywhere, replace(_counted(touched, limit, unseen), few=True), key=lambda one: one.left)",
+        "return min(everywhere, replace(_count_room(few, limit, unseen), few=True), key=lambda found: found.left)",
         "return everywhere",
         "half of a large cluster may be all of its few GPU nodes",
         "unit/test_maintenance_observe.py::test_the_ceiling_counts_the_nodes_it_looks_after",
