@@ -304,7 +304,7 @@ class Operator:
             reads.off(self._server, "/v1/maintenance", "maintenance")
         inventory = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
-        OperationReads(inventory, registry, reads.notes).mount(self._server)
+        OperationReads(inventory, reads.notes).mount(self._server)
         self._host_stream = HostStream(inventory, reads.notes, lambda: self._leader.gate(), self._server.admit)
         self._host_stream.mount(self._server)
         Page().mount(self._server)
@@ -318,7 +318,9 @@ class Operator:
             unread = [f"{name} cannot be read: {why}." for name, why in self._history.unreadable.items()]
             return (*reads.notes(), *filter(None, (recorder.trouble,)), *unread)
 
-        HistoryReads(self._history, inventory, history_notes, lambda: recorder.trouble).mount(self._server)
+        HistoryReads(
+            self._history, inventory, history_notes, lambda: recorder.trouble, lambda: self._leader.gate()
+        ).mount(self._server)  # fmt: skip
         for number, watch in enumerate(self._watches(), 1):  # a kind may be watched twice, for other fields
             self._server.ready_if(f"{watch.kind.resource} ({number})", watch.not_in_step)
 

@@ -54,7 +54,7 @@ def entries_about(running: Running, name: str) -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = read(running, f"/v1/history?host={name}")["entries"]
     except urllib.error.HTTPError as error:
-        if error.code in (404, 421):  # nothing is known of it, or nothing has been read yet
+        if error.code in (404, 421, 503):  # nothing is known of it, or nothing has been read yet
             return []
         raise
     return found[::-1]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
 from hostler.explain.registry import Explanation, RuleSeen
 from hostler.inventory.joining import join_layers
 from hostler.inventory.model import Holder, Host, Layer, LayerKind, Line, Where
-from hostler.inventory.operations import Operation, maintenance_line, maintenances
+from hostler.inventory.operations import EsxiName, Operation, maintenance_line, maintenances
 from hostler.inventory.states import HostState
 
 IN_SERVICE, DRAINING, STOPPED = HostState.IN_SERVICE, HostState.DRAINING, HostState.STOPPED
@@ -42,7 +42,10 @@ def operations(*layers: Layer, late: Iterable[str] = (), said: Explanation | Non
     def is_late(host: Host) -> bool:
         return host.name in late
 
-    return list(maintenances(hosts, lines, lambda _: said, is_late))
+    def explain(names: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:
+        return dict.fromkeys(names, said) if said is not None else {}
+
+    return list(maintenances(hosts, lines, explain, is_late))
 
 
 def found(layer: Layer) -> Line | None:
@@ -80,6 +83,20 @@ def test_esxi_hosts_of_one_name_in_two_vcenters_are_two_operations() -> None:
     layers = [esxi("esx-1", DRAINING, vcenter) for vcenter in ("vc", "other")]
     members = [member(vcenter, DRAINING, vcenter=vcenter) for vcenter in ("vc", "other")]
     assert [one.hosts for one in operations(*layers, *members)] == [("vm:other/other",), ("vm:vc/vc",)]
+
+
+def test_all_esxi_hosts_are_explained_at_once_and_only_those_under_way() -> None:
+    asked: list[Collection[EsxiName]] = []
+
+    def explain(names: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:
+        asked.append(names)
+        return {("vc", "esx-2"): SAID}
+
+    states = {"esx-1": DRAINING, "esx-2": DRAINING, "esx-3": IN_SERVICE}
+    hosts = join_layers([esxi(name, state) for name, state in states.items()])
+    found = list(maintenances(hosts, {}, explain, lambda _: False))
+    assert asked == [[("vc", "esx-1"), ("vc", "esx-2")]]
+    assert [one.why for one in found] == ["It is draining.", "esx-1 enters."]
 
 
 @pytest.mark.parametrize("late", ["a", "esx-1"])

@@ -113,6 +113,14 @@ def test_vgpus_are_planned_where_their_profile_is_offered() -> None:
     assert steps(found, "move") == {"VM a": "to h3 (compute only)", "VM b": "to h3 (compute only)"}
 
 
+def test_many_esxi_hosts_are_explained_as_each_alone() -> None:
+    asked = explainers(yard_of({"h1": 1, "h2": 1, "h3": 0}, {"a": "h1", "b": "h2"}))
+    names = [("vc", name) for name in ("h1", "h2", "h3")]
+    together = asked.esxi_hosts([*names, ("vc", "gone"), ("elsewhere", "h1")])
+    assert together == {name: asked.esxi(name[1]) for name in names}
+    assert len({explanation.outcome for explanation in together.values()}) == 3
+
+
 def plan_of(yard: Yard) -> tuple[str, list[str]]:
     """The outcome, and each step as the CLI prints it, without why."""
     found = explainers(yard).plan("h1")

@@ -29,16 +29,21 @@ class HistoryReads:
         inventory: InventoryService,
         notes: Callable[[], tuple[str, ...]],
         trouble: Callable[[], str],
+        leadership: Callable[[], str | None],
     ) -> None:
-        """`notes`: what limits every answer, and why the history may not be complete. `trouble`: see the answer."""
+        """`notes`: what limits every answer, and why the history may not be complete. `trouble`: see the answer.
+
+        `leadership` is None while this replica leads, else why it does not.
+        """
         self._store, self._inventory, self._notes, self._trouble = store, inventory, notes, trouble
+        self._leadership = leadership
 
     def mount(self, server: Server) -> None:
         server.add_get("/v1/history", self._history)
 
     async def _history(self, request: web.Request) -> web.Response:
         if not self._store.loaded:
-            return answer(Refused(NOT_LEADING, "This replica has not read the history: it does not lead."), status=421)
+            return self._answer_unread()
         asked = request.query
         since, most = _number(asked.get("since", ""), 0.0), int(_number(asked.get("most", ""), USUAL))
         most = max(1, min(MOST, most))
@@ -48,6 +53,15 @@ class HistoryReads:
             return await self._newest(asked.get("host", ""), since, most, asked.get("capability", ""))
         except StoreFailed as error:
             return answer(Refused(NOT_STORED, f"The history cannot be read: {error}."), status=503)
+
+    def _answer_unread(self) -> web.Response:
+        if (why := self._leadership()) is not None:
+            sentence = f"This replica does not answer for the history: {why}."
+            return answer(Refused(NOT_LEADING, sentence), status=421)
+        why = self._trouble() or "This replica leads and has not read the history yet; ask again in a few seconds."
+        unread = answer(Refused(NOT_STORED, why), status=503)
+        unread.headers["Retry-After"] = "2"
+        return unread
 
     async def _newest(self, name: str, since: float, most: int, capability: str) -> web.Response:
         keys: tuple[str, ...] = ()

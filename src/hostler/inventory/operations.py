@@ -61,9 +61,9 @@ class OperationsAnswer(msgspec.Struct, rename="camel", frozen=True):
     notes: tuple[str, ...] = ()
 
 
-# What `explain esxi/NAME` says; None: nobody explains it.
-ExplainEsxi = Callable[[str], Explanation | None]
-Site = tuple[str, str]  # vCenter and name of an ESXi host
+EsxiName = tuple[str, str]  # vCenter and name of an ESXi host
+# What `explain esxi/NAME` shows of each of these; one that nobody explains is left out.
+ExplainEsxi = Callable[[Collection[EsxiName]], Mapping[EsxiName, Explanation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,20 @@ def maintenances(
     hosts: Collection[Host], lines: Mapping[str, Line], explain: ExplainEsxi, late: Callable[[Host], bool]
 ) -> Iterator[Operation]:
     """`lines`: what the maintenance of a host says, by the host's id."""
-    members = defaultdict[Site, list[Member]](list)
-    esxi = {(one.where.vcenter, one.name): one for one in hosts if one.kind is HostKind.ESXI}
-    by_key = {one.id: site for site, one in esxi.items()}
+    members = defaultdict[EsxiName, list[Member]](list)
+    esxi = {(host.where.vcenter, host.name): host for host in hosts if host.kind is HostKind.ESXI}
+    by_key = {host.id: name for name, host in esxi.items()}
     for host in hosts:
         line = lines.get(host.id)
         if line is not None:
-            members[_site_of(host, line, esxi)].append(Member(host, line))
+            members[_maintained_by(host, line, esxi)].append(Member(host, line))
         elif host.under in by_key and host.node:
             members[by_key[host.under]].append(Member(host, None))
-    for site in sorted({*members, *esxi}):
-        enters = site in esxi and esxi[site].state is HostState.DRAINING
-        if enters or any(one.line is not None for one in members.get(site, ())):
-            yield _maintenance(site, esxi.get(site), members.get(site, []), explain, late)
+    entering = {name for name, host in esxi.items() if host.state is HostState.DRAINING}
+    under_way = sorted({*entering, *(name for name, found in members.items() if any(one.line for one in found))})
+    explained = explain(under_way) if under_way else {}
+    for name in under_way:
+        yield _maintenance(name, esxi.get(name), members.get(name, []), explained.get(name), late)
 
 
 def maintenance_line(layers: Iterable[Layer]) -> Line | None:
@@ -98,18 +99,21 @@ def maintenance_line(layers: Iterable[Layer]) -> Line | None:
     return next((line for layer in layers for line in layer.lines if line.capability == MAINTENANCE), None)
 
 
-def _site_of(host: Host, line: Line, esxi: Collection[Site]) -> Site:
+def _maintained_by(host: Host, line: Line, esxi: Collection[EsxiName]) -> EsxiName:
     """The ESXi host that a maintenance is about: in the vCenter of the VM, else the only one of that name."""
-    named = [site for site in esxi if site[1] == line.about]
+    named = [name for name in esxi if name[1] == line.about]
     if host.where.vcenter or len(named) != 1:
         return host.where.vcenter, line.about
     return named[0]
 
 
 def _maintenance(
-    site: Site, esxi: Host | None, members: list[Member], explain: ExplainEsxi, late: Callable[[Host], bool]
+    name: EsxiName,
+    esxi: Host | None,
+    members: list[Member],
+    explained: Explanation | None,
+    late: Callable[[Host], bool],
 ) -> Operation:
-    explained = explain(site[1])
     state = _state_of(esxi, members)
     leaves = esxi is not None and esxi.state is HostState.IN_SERVICE
     settled = [one for one in members if (one.line is None if leaves else one.line and one.line.state in AWAY)]
@@ -117,8 +121,8 @@ def _maintenance(
     since = min((began for one in members if (began := _began(one)) is not None), default=esxi.since if esxi else None)
     key = esxi.id if esxi is not None else ""
     return Operation(
-        id=f"maintenance/{key or '/'.join(site)}/{since or 0:.0f}", kind=OperationKind.MAINTENANCE,
-        capability=MAINTENANCE, name=site[1], key=key, state=str(state), since=since,
+        id=f"maintenance/{key or '/'.join(name)}/{since or 0:.0f}", kind=OperationKind.MAINTENANCE,
+        capability=MAINTENANCE, name=name[1], key=key, state=str(state), since=since,
         why=explained.outcome if explained is not None else esxi.why if esxi is not None else "",
         next=next((one.host.next for one in members if one not in settled and one.host.next), ""),
         blocked_by=tuple(_blockers(left, explained)), hosts=tuple(sorted(one.host.id for one in members)),

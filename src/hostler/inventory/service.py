@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from hostler.explain.registry import Explanation
 from hostler.instant import Instant
 from hostler.inventory.model import Host, Layer
-from hostler.inventory.operations import ExplainEsxi, OperationsAnswer, maintenance_line, maintenances
+from hostler.inventory.operations import EsxiName, OperationsAnswer, maintenance_line, maintenances
 from hostler.inventory.overdue import Stays, judge_overdue, waits_for
 from hostler.inventory.picture import Changes, Picture
 from hostler.inventory.sources import Source
@@ -104,7 +105,7 @@ class InventoryService:
         """The host that a layer belongs to, as of the last refresh."""
         return self._picture.host_of(key)
 
-    def operations(self, explain_esxi: ExplainEsxi = lambda _: None) -> OperationsAnswer:
+    def operations(self) -> OperationsAnswer:
         """What is under way, the oldest first."""
         self.refresh()
         now, hosts = self._clock(), self._picture.hosts
@@ -113,12 +114,15 @@ class InventoryService:
             return judge_overdue(self._with_waiting(host), now, self._stays) is not None
 
         lines = {host.id: line for host in hosts.values() if (line := maintenance_line(self.layers((host.id,))))}
-        found = list(maintenances(hosts.values(), lines, explain_esxi, is_late))
+        found = list(maintenances(hosts.values(), lines, self._explain_esxi, is_late))
         for operation in (one for source in self._sources for one in source.operations()):
             mine = {host.id: host for key in operation.hosts if (host := self._picture.host_of(key)) is not None}
             found.append(replace(operation, hosts=tuple(mine), overdue=any(map(is_late, mine.values()))))
         found.sort(key=lambda one: (one.since if one.since is not None else float("inf"), one.id))
         return OperationsAnswer(self._picture.version, now, tuple(found))
+
+    def _explain_esxi(self, hosts: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:
+        return {name: why for source in self._sources for name, why in source.explain_esxi(hosts).items()}
 
     def _named(self, name: str) -> Iterator[Host]:
         for host in self._picture.hosts.values():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from hostler.explain.registry import Explanation
 from hostler.host.facts import Fact
 from hostler.inventory.model import Host, Layer
-from hostler.inventory.operations import Operation
+from hostler.inventory.operations import EsxiName, Operation
 from hostler.kube.records import HasMetadata
 from hostler.kube.store import Store
 
@@ -29,6 +30,10 @@ class Source(ABC):
     def operations(self) -> Iterable[Operation]:
         """What it has under way. `hosts` are keys of layers; whose host each is, and what is late, is found here."""
         return ()
+
+    def explain_esxi(self, hosts: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:
+        """What it decides about each of these ESXi hosts, in one pass."""
+        return {}
 
     def notes(self, host: Host) -> tuple[str, ...]:
         """What else it knows of a host, for whoever asks for that one."""

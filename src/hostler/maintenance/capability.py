@@ -85,7 +85,7 @@ class MaintenanceCapability(Capability):
         self._explainers.register(registry)
 
     def host_source(self, cluster: str) -> VSphereSource:
-        return VSphereSource(self._identities, cluster)
+        return VSphereSource(self._identities, cluster, self._explainers.esxi_hosts)
 
     def serve(self, server: Server, notes: Callable[[], tuple[str, ...]]) -> None:
         async def status(_: web.Request) -> web.Response:

@@ -6,7 +6,7 @@ is decided now, `plan` what is decided step by step: each action looks the same 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,6 +19,7 @@ from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown, fresh
 from hostler.host.identity import Rank
 from hostler.instant import iso, parse
+from hostler.inventory.operations import EsxiName
 from hostler.kube.client import Gate
 from hostler.maintenance.controller import MaintenanceController
 from hostler.maintenance.decision import (
@@ -129,15 +130,19 @@ class MaintenanceExplainers:
 
     def esxi(self, name: str) -> Explanation | None:
         for vcenter, site in self._sites():
-            for host in site.hosts_named(name):
-                world, found = self.controller.look()
-                here = {vm.name for vm in site.vms_on(host.moref)}
-                rows = [row for row in self.rows(world, found) if row.vm in here or row.maintenance_of == name]
-                rules = tuple(RuleSeen(row.node, row.state or row.phase, f"{row.why}. {row.next}") for row in rows)
-                foreign = [vm for foreign in found.hanging if foreign.host == name for vm in foreign.vms]
-                said = f" VMs that are not ours keep it waiting: {', '.join(foreign)}." if foreign else ""
-                return Explanation("maintenance", f"{name} ({vcenter}): {judge_host(site, host).why}.{said}", rules)
+            if any(site.hosts_named(name)):
+                return self.esxi_hosts([(vcenter, name)])[vcenter, name]
         return self._no_host(name)
+
+    def esxi_hosts(self, wanted: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:
+        """What is decided about each of these hosts, from one pass; one that is not known is left out."""
+        world, found = self.controller.look()
+        rows, explained = self.rows(world, found), dict[EsxiName, Explanation]()
+        for vcenter, site in self._sites():
+            for name in (name for where, name in wanted if where == vcenter):
+                if (host := next(iter(site.hosts_named(name)), None)) is not None:
+                    explained[vcenter, name] = _explain_host(vcenter, site, host, rows, found.hanging)
+        return explained
 
     def plan(self, name: str) -> Explanation | None:
         """What would happen if this host entered maintenance now."""
@@ -288,6 +293,17 @@ def _rules_of(decision: Decision) -> Iterator[RuleSeen]:
         yield RuleSeen("blocked", decision.blocked.by.value, decision.blocked.text, decided=True)
     yield from doubt_of(decision)
     yield from (RuleSeen(f"host {host.host}", "cannot take it", host.why) for host in decision.rejected)
+
+
+def _explain_host(
+    vcenter: str, site: Inventory, host: Host, rows: Iterable[Row], hanging: Iterable[Hanging]
+) -> Explanation:
+    name, here = host.name, {vm.name for vm in site.vms_on(host.moref)}
+    mine = [row for row in rows if row.vcenter in ("", vcenter) and (row.vm in here or row.maintenance_of == name)]
+    rules = tuple(RuleSeen(row.node, row.state or row.phase, f"{row.why}. {row.next}") for row in mine)
+    foreign = [vm for one in hanging if (one.vcenter, one.host) == (vcenter, name) for vm in one.vms]
+    said = f" VMs that are not ours keep it waiting: {', '.join(foreign)}." if foreign else ""
+    return Explanation("maintenance", f"{name} ({vcenter}): {judge_host(site, host).why}.{said}", rules)
 
 
 # -- how decisions and a simulated maintenance look: steps, the end, and why

@@ -6,11 +6,13 @@ node a VM is comes from `identities`: what is in doubt there is a note here and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from hostler.explain.registry import Explanation
 from hostler.host.conditions import names
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.inventory.model import Layer, LayerKind, Line, Where, esxi_key, node_key, vm_key
+from hostler.inventory.operations import EsxiName, ExplainEsxi
 from hostler.inventory.sources import Source
 from hostler.inventory.states import HostState
 from hostler.maintenance.identities import Found, Identities, VmId
@@ -22,8 +24,9 @@ ON = "poweredOn"
 
 
 class VSphereSource(Source):
-    def __init__(self, identities: Identities, cluster: str) -> None:
+    def __init__(self, identities: Identities, cluster: str, explain: ExplainEsxi) -> None:
         self._vcenters, self._identities, self._cluster = identities.vcenters, identities, cluster
+        self._explain = explain
         self._listeners: list[Callable[[], None]] = []
         self._changed: set[VmId] = set()  # ids of hosts and VMs
         self._keys: dict[VmId, str] = {}  # of what was shown last
@@ -70,6 +73,9 @@ class VSphereSource(Source):
         if unsure := [vm.name for vm in vms if not vm.power]:
             return Unknown(f"vCenter has not reported the power state of {names(unsure)}")
         return Known(tuple(vm.name for vm in vms if vm.power == ON), facts.at)
+
+    def explain_esxi(self, hosts: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:
+        return self._explain(hosts)
 
     # -- what changed
 
