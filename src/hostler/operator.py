@@ -221,7 +221,12 @@ class Operator:
             dry_run=self._dry_run,
             ignore_incumbent=ignored,
         )
-        feed = self._feed = ActionFeed(settings[say.CLUSTER_NAME], self._sources.node_of, time.time)
+        feed = self._feed = ActionFeed(
+            settings[say.CLUSTER_NAME],
+            self._sources.node_of,
+            lambda *about: self._picture.recorded_as(*about),
+            time.time,
+        )
         self._sources.pods.store.listen(feed.pod_changed)
         writers = Writers(self._client, self._guard, self._budget, self._dry_run, self._metrics, feed.wrote)
         events = writers.of("fleet", WriteBudget(5, 50))
@@ -302,7 +307,7 @@ class Operator:
             capability.serve(self._server, reads.notes)
         if "maintenance" not in self._capabilities:
             reads.off(self._server, "/v1/maintenance", "maintenance")
-        inventory = self._inventory()
+        inventory = self._picture = self._inventory()
         HostReads(inventory, reads.notes).mount(self._server)
         OperationReads(inventory, reads.notes).mount(self._server)
         self._host_stream = HostStream(inventory, reads.notes, lambda: self._leader.gate(), self._server.admit)

@@ -107,7 +107,7 @@ class HistoryWorld:
         self.source = ByHand()
         self.source.changed = dict(self.layers)
         self.inventory = InventoryService(f"boot-{self.term}", (self.source,), stopping, lambda: self.now)
-        self.feed = ActionFeed("prod", lambda pod: "a", lambda: self.now)
+        self.feed = ActionFeed("prod", lambda pod: "a", lambda *_: None, lambda: self.now)
         self.recorder = Recorder(
             self.store, self.inventory, self.feed, HistoryMetrics(self.registry), lambda: self.term, lambda: True
         )

@@ -36,7 +36,7 @@ async def patched(gates: list[str | None], *, dry_run: bool = False) -> list[Hap
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    feed = ActionFeed("prod", lambda pod: "", lambda: 5.0)
+    feed = ActionFeed("prod", lambda pod: "", lambda *_: None, lambda: 5.0)
     answers = iter(gates)
     async with Client(Here(f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=5) as client:
         current: list[str | None] = [None]
@@ -66,7 +66,7 @@ def test_a_dry_run_reports_nothing() -> None:
 
 def test_an_event_that_tells_a_refusal_is_one() -> None:
     async def story(*, dry_run: bool) -> list[Happened]:
-        feed = ActionFeed("prod", lambda pod: "", lambda: 5.0)
+        feed = ActionFeed("prod", lambda pod: "", lambda *_: None, lambda: 5.0)
         async with Client(Here("http://127.0.0.1:9")) as client:
             writer = Writer(client, "fleet", gate=lambda: None, budget=WriteBudget(10_000), dry_run=dry_run)
             recorder = Recorder(writer, "me", Metrics(), listener=feed.refused)

@@ -70,7 +70,7 @@ def test_evictions_of_one_moment_are_one_action() -> None:
 
 
 def test_a_pod_that_is_gone_before_the_answer_still_has_its_node() -> None:
-    feed = ActionFeed("prod", lambda pod: "", lambda: 1.0)
+    feed = ActionFeed("prod", lambda pod: "", lambda *_: None, lambda: 1.0)
     pod = Pod(metadata=PodMetadata(name="web-1", namespace="shop"), spec=PodSpec(node_name="a"))
     feed.pod_changed("shop/web-1", pod, None)
     feed.wrote(eviction("web-1"), "ok", "")

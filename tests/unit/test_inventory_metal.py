@@ -11,11 +11,13 @@ import pytest
 
 from hostler.apis import capi
 from hostler.apis.capi import Machine
-from hostler.apis.metal3 import BareMetalHost
+from hostler.apis.metal3 import METAL3_MACHINE, BareMetalHost
 from hostler.inventory.joining import join_layers
 from hostler.inventory.model import Host
 from hostler.inventory.nodes import node_layer
+from hostler.inventory.sources import RecordedAs
 from hostler.inventory.states import HostKind, HostState
+from hostler.kube.kinds import NODE
 from hostler.kube.records import Node
 from hostler.kube.store import Store
 from hostler.metal import names
@@ -180,6 +182,31 @@ def test_a_claim_is_an_operation_until_its_node_is_up(
         assert bool(claim.blocked_by) is blocked
 
     hosts_of(course(machine_body(), *hosts), then=judge)
+
+
+@pytest.mark.parametrize(
+    ("machine", "hosts", "about"),
+    [
+        (machine_body(), (host_body("h"),), RecordedAs("m3m:n/m", "claim/n/m")),
+        (machine_body(), (host_body("h", mine=True),), RecordedAs("bmh:n/h", "claim/n/m")),
+        (settled_machine(), (host_body("h", "provisioned", **MINE),), RecordedAs("bmh:n/h")),
+    ],
+    ids=["without a host", "claimed", "settled"],
+)
+def test_a_write_to_a_machine_is_recorded_about_its_host(
+    machine: dict[str, Any], hosts: tuple[dict[str, Any], ...], about: RecordedAs
+) -> None:
+    def judge(source: MetalSource) -> None:
+        assert source.recorded_as(METAL3_MACHINE, "n", "m") == about
+        assert source.recorded_as(METAL3_MACHINE, "n", "gone") == RecordedAs("m3m:n/gone")
+        assert source.recorded_as(NODE, "", "m") is None
+
+    shown = hosts_of(course(machine, *hosts), then=judge)["bmh:n/h"]
+
+    def judge_keys(source: MetalSource) -> None:
+        assert source.history_keys(shown) == (("m3m:n/m",) if about.key == "bmh:n/h" else ())
+
+    hosts_of(course(machine, *hosts), then=judge_keys)
 
 
 def test_a_machine_that_has_settled_is_no_operation() -> None:

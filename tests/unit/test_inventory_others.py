@@ -24,6 +24,7 @@ from hostler.ingress.model import CONTROLLERS_IN, ROUTERS_IN, Placed
 from hostler.instant import iso
 from hostler.inventory.joining import host_of, join_layers
 from hostler.inventory.nodes import node_layer
+from hostler.inventory.sources import RecordedAs
 from hostler.inventory.states import HostKind, HostState
 from hostler.join.approvals import Decision
 from hostler.join.controller import JoinKeeper
@@ -156,6 +157,16 @@ def test_a_request_that_waits_says_why_its_host_has_not_joined() -> None:
     assert not layer.lines[0].waiting
     shown = host_of([node_layer(node("worker-1"), "prod")])
     assert source.notes(shown) == ("Certificate request csr-1 is pending: It is no new node.",)
+
+
+def test_a_request_is_recorded_about_its_node_unless_nobody_knows_that_name() -> None:
+    source, keeper = join_of("worker-1")
+    known = Verdict("csr-1", "u1", Act.APPROVE, "It is expected.", "worker-1")
+    strange = Verdict("csr-2", "u2", Act.WAIT, "Nobody expects it.", "made-up", unknown_name=True)
+    keeper.decision = Decision(verdicts={one.csr: one for one in (known, strange)})
+    about = {name: source.recorded_as(SIGNING_REQUEST, "", name) for name in ("csr-1", "csr-2", "csr-3")}
+    assert about == {"csr-1": RecordedAs("node:prod/worker-1"), "csr-2": None, "csr-3": None}
+    assert source.recorded_as(NODE, "", "csr-1") is None
 
 
 def test_who_is_expected_no_longer_is_gone() -> None:

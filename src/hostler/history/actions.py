@@ -16,6 +16,7 @@ from hostler.apis.metal3 import BARE_METAL_HOST
 from hostler.host.conditions import count, names
 from hostler.instant import Instant
 from hostler.inventory.model import agent_key, bare_metal_key, node_key, vm_key
+from hostler.inventory.sources import RecordedAs
 from hostler.kube.kinds import NODE, POD, Kind
 from hostler.kube.records import Identity, Pod
 from hostler.kube.writer import Write
@@ -39,6 +40,7 @@ class Happened:
     result: str
     sentence: str
     pod: str = ""  # evictions in one moment are one action
+    operation: str = ""  # where it is known without looking at the layer
 
     @property
     def is_refusal(self) -> bool:
@@ -46,9 +48,17 @@ class Happened:
 
 
 class ActionFeed:
-    def __init__(self, cluster: str, node_of_pod: Callable[[str], str], clock: Callable[[], Instant]) -> None:
-        """`node_of_pod`: the node of a pod by NAMESPACE/NAME, "" where it is not known."""
-        self.cluster, self._node_of_pod, self.clock = cluster, node_of_pod, clock
+    def __init__(
+        self,
+        cluster: str,
+        node_of_pod: Callable[[str], str],
+        recorded_as: Callable[[Kind, str, str], RecordedAs | None],
+        clock: Callable[[], Instant],
+    ) -> None:
+        """`node_of_pod`: the node of a pod by NAMESPACE/NAME, "" where it is not known. `recorded_as`: of an object
+        that is no layer, by kind, namespace and name.
+        """
+        self.cluster, self._node_of_pod, self._recorded_as, self.clock = cluster, node_of_pod, recorded_as, clock
         self._waiting = deque[Happened](maxlen=WAITING_LIMIT)
         self._last_nodes = OrderedDict[str, str]()
 
@@ -63,15 +73,19 @@ class ActionFeed:
         """A write to the API server. A report does nothing to a host, and a conflict is decided again at once."""
         if write.reports or result == CONFLICT:
             return
-        if key := self._key_of(write.kind, write.namespace, write.name):
+        if (found := self._about(write.kind, write.namespace or "", write.name)) is not None:
             sentence = f"{write.why.rstrip('.')}: {answer}" if answer else write.why
             reason = f"{write.verb.capitalize()}{write.kind.kind}"
             pod = f"{write.namespace}/{write.name}" if write.kind is POD else ""
-            self._waiting.append(Happened(self.clock(), key, write.owner, reason, result, sentence, pod))
+            self._waiting.append(
+                Happened(self.clock(), found.key, write.owner, reason, result, sentence, pod, found.operation)
+            )
 
     def refused(self, capability: str, kind: Kind, about: Identity, reason: str, note: str) -> None:
-        if key := self._key_of(kind, about.namespace, about.name):
-            self._waiting.append(Happened(self.clock(), key, capability, reason, "", note))
+        if (found := self._about(kind, about.namespace, about.name)) is not None:
+            self._waiting.append(
+                Happened(self.clock(), found.key, capability, reason, "", note, operation=found.operation)
+            )
 
     def asked(self, asked: Asked) -> None:
         match asked.outcome:
@@ -96,20 +110,20 @@ class ActionFeed:
         self._waiting.clear()
         return group_pods(taken)
 
-    def _key_of(self, kind: Kind, namespace: str | None, name: str) -> str:
-        """The key of the layer that an object is, or is on; "" where it is none."""
+    def _about(self, kind: Kind, namespace: str, name: str) -> RecordedAs | None:
+        """The layer that an object is, or is on, or belongs to; None where there is none."""
         match kind.kind, kind.group:
             case NODE.kind, NODE.group:
-                return node_key(self.cluster, name)
+                return RecordedAs(node_key(self.cluster, name))
             case POD.kind, POD.group:
                 pod = f"{namespace}/{name}"
                 node = self._node_of_pod(pod) or self._last_nodes.get(pod, "")
-                return node_key(self.cluster, node) if node else ""
+                return RecordedAs(node_key(self.cluster, node)) if node else None
             case BARE_METAL_HOST.kind, BARE_METAL_HOST.group:
-                return bare_metal_key(namespace or "", name)
+                return RecordedAs(bare_metal_key(namespace, name))
             case AGENT.kind, AGENT.group:
-                return agent_key(namespace or "", name)
-        return ""
+                return RecordedAs(agent_key(namespace, name))
+        return self._recorded_as(kind, namespace, name)
 
 
 def group_pods(happened: Iterable[Happened]) -> list[Happened]:

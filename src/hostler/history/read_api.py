@@ -73,7 +73,7 @@ class HistoryReads:
                     sentence = f'Several hosts are named "{name}"; ask for one of {names(ids)}.'
                     return answer(Refused(UNKNOWN_NAME, sentence), status=404)
                 case found:
-                    keys = found.row.host.layers
+                    keys = self._inventory.history_keys(found.row.host)
         entries = await self._store.find(keys, since, most + 1, capability)
         if name and not entries and keys == (name,):
             return answer(Refused(UNKNOWN_NAME, f'No host named "{name}" is known here.'), status=404)

@@ -190,6 +190,8 @@ class Recorder:
 
     def _operation_of(self, happened: Happened, trail: Trail) -> str:
         """The operation that a layer is in, or was until this moment."""
+        if happened.operation:
+            return happened.operation
         stay = trail.stays.get(happened.key)
         ending = stay.operation_at(happened.at) if stay is not None else ""
         return self._inventory.operation_of(happened.key) or ending

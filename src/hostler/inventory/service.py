@@ -13,10 +13,11 @@ from hostler.inventory.model import Host, Layer
 from hostler.inventory.operations import EsxiName, OperationsAnswer, maintenance_line, maintenances
 from hostler.inventory.overdue import Stays, judge_overdue, waits_for
 from hostler.inventory.picture import Changes, Picture
-from hostler.inventory.sources import Source
+from hostler.inventory.sources import RecordedAs, Source
 from hostler.inventory.states import HostState
 from hostler.inventory.stopping import StopSources
 from hostler.inventory.wire import HostAnswer, HostRow, HostsAnswer
+from hostler.kube.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,15 @@ class InventoryService:
         now, row = self._clock(), self._row(found, self._clock(), asker)
         shown = replace(row, host=replace(row.host, notes=(*found.notes, *more))) if more else row
         return HostAnswer(self._picture.version, now, shown, layers)
+
+    def recorded_as(self, kind: Kind, namespace: str, name: str) -> RecordedAs | None:
+        """About which host the history records a write to an object that is no layer; None: about none."""
+        found = (source.recorded_as(kind, namespace, name) for source in self._sources)
+        return next((as_what for as_what in found if as_what is not None), None)
+
+    def history_keys(self, host: Host) -> tuple[str, ...]:
+        """The keys that the history of a host is found under: its layers, and what belongs to them."""
+        return (*host.layers, *(key for source in self._sources for key in source.history_keys(host)))
 
     def host_of(self, key: str) -> Host | None:
         """The host that a layer belongs to, as of the last refresh."""

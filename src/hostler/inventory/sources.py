@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from hostler.explain.registry import Explanation
 from hostler.host.facts import Fact
 from hostler.inventory.model import Host, Layer
 from hostler.inventory.operations import EsxiName, Operation
+from hostler.kube.kinds import Kind
 from hostler.kube.records import HasMetadata
 from hostler.kube.store import Store
 
 R = TypeVar("R", bound=HasMetadata)
+
+
+class RecordedAs(NamedTuple):
+    """About what the history records a write to an object that is no layer, and as part of which operation."""
+
+    key: str
+    operation: str = ""
 
 
 class Source(ABC):
@@ -37,6 +45,14 @@ class Source(ABC):
 
     def notes(self, host: Host) -> tuple[str, ...]:
         """What else it knows of a host, for whoever asks for that one."""
+        return ()
+
+    def recorded_as(self, kind: Kind, namespace: str, name: str) -> RecordedAs | None:
+        """About which host a write to this object is recorded; None: not one of mine."""
+        return None
+
+    def history_keys(self, host: Host) -> tuple[str, ...]:
+        """Where else something of a host is recorded, beside its layers."""
         return ()
 
     def running_vms(self, key: str) -> Fact[tuple[str, ...]] | None:

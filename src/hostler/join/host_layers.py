@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from hostler.apis.fleet import NAME, ExpectedHost
 from hostler.host.conditions import cut
 from hostler.instant import Instant, iso, parse
-from hostler.inventory.model import Host, Layer, LayerKind, Line, expected_key
-from hostler.inventory.sources import Source
+from hostler.inventory.model import Host, Layer, LayerKind, Line, expected_key, node_key
+from hostler.inventory.sources import RecordedAs, Source
 from hostler.inventory.states import HostState
 from hostler.join.approvals import Decision
 from hostler.join.controller import JoinKeeper
-from hostler.join.model import Act, Verdict
+from hostler.join.model import SIGNING_REQUEST, Act, Verdict
+from hostler.kube.kinds import Kind
 
 JOIN = "join"
 NEVER = float("inf")
@@ -55,6 +56,13 @@ class JoinSource(Source):
         """Requests of its node that are pending."""
         found = (one for one in self._keeper.decision.verdicts.values() if one.node == host.node and _waits(one))
         return tuple(f"Certificate request {one.csr} is pending: {cut(one.why)}" for one in found) if host.node else ()
+
+    def recorded_as(self, kind: Kind, namespace: str, name: str) -> RecordedAs | None:
+        """A certificate request is its node's. Whoever may ask for one chooses the name: a strange name is nobody's."""
+        verdict = self._keeper.decision.verdicts.get(name) if kind == SIGNING_REQUEST else None
+        if verdict is None or not verdict.node or verdict.unknown_name:
+            return None
+        return RecordedAs(node_key(self._cluster, verdict.node))
 
     def _wake(self) -> None:
         self._stale = True

@@ -47,14 +47,14 @@ class HubReport:
 
     def stranger(self, request: SigningRequest, verdict: Verdict) -> None:
         reason = "Contested" if verdict.is_contested else "UnknownHost"
-        self._event(request, "Warning", reason, cut(verdict.why))
+        self._event(request, "Warning", reason, cut(verdict.why), refusing="join")
 
     def approved(self, request: SigningRequest, verdict: Verdict) -> None:
         self._approved.labels(request.spec.signer_name).inc()
         self._event(request, "Normal", "Approved", f"Node {verdict.node}: {verdict.why}")
 
-    def _event(self, request: SigningRequest, type: EventType, reason: str, note: str) -> None:
-        self._recorder.event(SIGNING_REQUEST, request.metadata, type, reason, "Approve", note)
+    def _event(self, request: SigningRequest, type: EventType, reason: str, note: str, refusing: str = "") -> None:
+        self._recorder.event(SIGNING_REQUEST, request.metadata, type, reason, "Approve", note, refusing=refusing)
 
 
 class SpokeMetrics:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster, Machine, cluster_of_node
-from hostler.apis.metal3 import BareMetalHost, Metal3Machine
+from hostler.apis.metal3 import METAL3_MACHINE, BareMetalHost, Metal3Machine
 from hostler.instant import Instant, parse
 from hostler.inventory.look import Looked, list_readable
-from hostler.inventory.model import Layer, bare_metal_key
+from hostler.inventory.model import Host, Layer, bare_metal_key
 from hostler.inventory.next_step import next_sentence
 from hostler.inventory.operations import Operation, OperationKind
-from hostler.inventory.sources import Source
+from hostler.inventory.sources import RecordedAs, Source
 from hostler.inventory.states import HostState
 from hostler.kube.client import Client
+from hostler.kube.kinds import Kind
 from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
@@ -36,6 +37,7 @@ from hostler.metal.host_lines import (
     ids_of,
     is_blocked,
     join_node,
+    machine_key,
     operation_of,
     waiting_of,
 )
@@ -47,6 +49,7 @@ from hostler.metal.simulate import simulate_machine
 from hostler.metal.status import settled
 
 OURS = ("metal3://",)
+BARE_METAL = bare_metal_key("", "").rstrip("/")
 
 
 class ThisCluster:
@@ -142,6 +145,21 @@ class MetalSource(Source):
                 facts = self._keeper.explained_facts(machine)
                 if not settled(machine) or facts.associated:
                     yield self._claim(facts, self._keeper.decide(facts))
+
+    def recorded_as(self, kind: Kind, namespace: str, name: str) -> RecordedAs | None:
+        """What is done to a Metal3Machine is told of the host it has, and until it has one of itself."""
+        if (kind.group, kind.kind) != (METAL3_MACHINE.group, METAL3_MACHINE.kind):
+            return None
+        machine = self._caches.machines.store.get(names.key(namespace, name))
+        host = self._caches.own_host(machine) if machine is not None else None
+        if host is not None:
+            return RecordedAs(bare_metal_key(host.metadata.namespace, host.metadata.name), _under_way(machine))
+        return RecordedAs(machine_key(namespace, name), _under_way(machine))
+
+    def history_keys(self, host: Host) -> tuple[str, ...]:
+        found = (self._caches.hosts.store.get(key.removeprefix(BARE_METAL)) for key in host.layers)
+        consumers = (consumer_key(one) for one in found if one is not None)
+        return tuple(machine_key(*key.split("/", 1)) for key in consumers if key)
 
     # -- what changed
 
@@ -259,6 +277,13 @@ class MetalSource(Source):
             done=0 if going else done + 1 if host is not None else 0, total=1 if going else total + 1,
             waiting=waiting_of(facts),
         )  # fmt: skip
+
+
+def _under_way(machine: Metal3Machine | None) -> str:
+    """The claim or release that a machine is in, if any."""
+    if machine is None or (settled(machine) and not machine.metadata.deletion_timestamp):
+        return ""
+    return operation_of(machine)
 
 
 def _machines_named(host: BareMetalHost) -> Iterator[str]:

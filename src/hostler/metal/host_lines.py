@@ -172,6 +172,11 @@ def operation_of(machine: Metal3Machine) -> str:
     return f"claim/{key_of(meta)}/{meta.creation_timestamp}".rstrip("/")
 
 
+def machine_key(namespace: str, name: str) -> str:
+    """Under which the history keeps what is done to a Metal3Machine that has no host yet."""
+    return f"m3m:{namespace}/{name}"
+
+
 def problems_of(standing: Standing) -> tuple[str, ...]:
     found = [error_of(standing.host)] if standing.host.failing else []
     if standing.facts is not None:
