@@ -176,3 +176,14 @@ def test_an_agent_changes_with_its_node_and_goes_with_its_object() -> None:
     agents.remove(agent)
     assert source.take() == {ID: None}
     assert len(woken) == 3
+
+
+def test_what_is_shown_of_an_agent_changes_with_another_that_is_the_same_machine() -> None:
+    agents, nodes = Store[Agent](), Store[Node]()
+    source = ReclaimSource(agents, {}, lambda: None, nodes, "prod")
+    nodes.put(node_of())
+    agents.put(agent_of("installed", name="thief", spec=BOUND))
+    (doubted,) = (layer for layer in source.take().values() if layer)
+    assert "only the name agrees" in doubted.doubts[0]
+    agents.put(agent_of("known-unbound"))
+    assert {layer.key: layer.doubts for layer in source.take().values() if layer} == {"agent:hub/thief": (), ID: ()}

@@ -7,7 +7,7 @@ which a reclaim proves it; which BareMetalHost, its label and a MAC address.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from hostler.apis.assisted import AGENT, Agent
 from hostler.inventory.look import Looked, list_readable
@@ -53,8 +53,9 @@ class ReclaimSource(Source):
         self._listeners: list[Callable[[], None]] = []
         self._changed = set(self._agents.keys())
         self._by_name = defaultdict[str, set[str]](set)  # of Agents, whatever their namespace
-        self._by_node = defaultdict[str, set[str]](set)
-        self._node_of: dict[str, str] = {}
+        # By name of a node, and by names that another Agent would have as the same machine: the Agents it concerns.
+        self._by_identity = defaultdict[str, set[str]](set)
+        self._identities: dict[str, tuple[str, ...]] = {}
         self._shown: dict[str, Seen | None] = {}  # of those that are under way: what was thought of them when shown
         for key in self._changed:
             self._by_name[key.rpartition("/")[2]].add(key)
@@ -78,16 +79,18 @@ class ReclaimSource(Source):
     # -- what changed
 
     def _agent_changed(self, key: str, before: Agent | None, after: Agent | None) -> None:
+        concerned: Collection[str] = ()
         if before is None or after is None:
             name = key.rpartition("/")[2]
             (self._by_name[name].add if after is not None else self._by_name[name].discard)(key)
             if not self._by_name[name]:
                 del self._by_name[name]
-        self._mark((key,))
+            concerned = self._by_identity.get(name, ())
+        self._mark((key, *concerned))
 
     def _node_changed(self, name: str, before: Node | None, after: Node | None) -> None:
-        if name in self._by_node and (before is None or after is None or _identity(before) != _identity(after)):
-            self._mark(self._by_node[name])
+        if name in self._by_identity and (before is None or after is None or _identity(before) != _identity(after)):
+            self._mark(self._by_identity[name])
 
     def _mark(self, keys: Iterable[str]) -> None:
         self._changed.update(keys)
@@ -99,7 +102,7 @@ class ReclaimSource(Source):
     def _layer(self, key: str) -> Layer | None:
         agent = self._agents.get(key)
         if agent is None:
-            self._recognise(key, "")
+            self._recognise(key, ())
             self._shown.pop(key, None)
             return None
         standing = self._standing(key, agent)
@@ -108,30 +111,34 @@ class ReclaimSource(Source):
         else:
             self._shown.pop(key, None)
         name = node_of_agent(standing.host)
-        self._recognise(key, name)
         node = self._nodes.get(name) if name else None
         if node is None:
+            self._recognise(key, (name,) if name else ())
             return agent_layer(standing)
         found = spoke_node(node)
-        doubt = judge_node(standing.host, found, self._namesake(key, found.system_uuid))
+        called = sorted(agent_names(found.system_uuid))
+        self._recognise(key, (name, *called))
+        doubt = judge_node(standing.host, found, self._namesake(key, called))
         same = (node_key(self._cluster, name),) if doubt == "" else ()
         return agent_layer(standing, same, (doubt,) if doubt else ())
 
-    def _namesake(self, own: str, system_uuid: str) -> str:
+    def _namesake(self, own: str, called: Iterable[str]) -> str:
         """Another Agent that is named by the system UUID of the node."""
-        found = (key for name in agent_names(system_uuid) for key in self._by_name.get(name, ()) if key != own)
+        found = (key for name in called for key in self._by_name.get(name, ()) if key != own)
         return min(found, default="")
 
-    def _recognise(self, key: str, node: str) -> None:
-        """Remember which Node's changes concern this Agent."""
-        before = self._node_of.pop(key, "")
-        if before:
-            self._by_node[before].discard(key)
-            if not self._by_node[before]:
-                del self._by_node[before]
-        if node:
-            self._node_of[key] = node
-            self._by_node[node].add(key)
+    def _recognise(self, key: str, identities: tuple[str, ...]) -> None:
+        """Remember by what changes of Nodes and of other Agents this one is concerned."""
+        if self._identities.get(key, ()) == identities:
+            return
+        for name in self._identities.pop(key, ()):
+            self._by_identity[name].discard(key)
+            if not self._by_identity[name]:
+                del self._by_identity[name]
+        if identities:
+            self._identities[key] = identities
+        for name in identities:
+            self._by_identity[name].add(key)
 
     def _standing(self, key: str, agent: Agent) -> Standing:
         """With what was thought of it last, if that was of the state it is in."""
