@@ -263,7 +263,7 @@ class World:
         )
         others: list[Source] = [
             MadeSource(vsphere_layers(self.vms, self.esxi)),
-            MetalSource(self.keeper, self.remediator, self.nodes.store, "prod", time.time),
+            MetalSource(self.keeper, self.remediator, self.nodes.store, Store(), "prod", time.time),
             ReclaimSource(self.agents, {}, lambda: None, self.nodes.store, "prod"),
         ]
         stopping = StopSources(self.nodes, self.drain, others, lambda: Known("node-00000", time.time()))

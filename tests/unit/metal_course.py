@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hostler.apis import capi, metal3
+from hostler.apis import capi, metal3, openshift
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Machine
 from hostler.kube.budget import WriteBudget
@@ -199,12 +199,17 @@ async def dry_keeper(course: Course) -> AsyncIterator[MachineKeeper]:
 
 
 @asynccontextmanager
-async def dry_source(course: Course, nodes: Store[Node], owner: Machine | None = None) -> AsyncIterator[MetalSource]:
+async def dry_source(
+    course: Course, nodes: Store[Node], owner: Machine | None = None, of_openshift: openshift.Machine | None = None
+) -> AsyncIterator[MetalSource]:
     """What metal contributes to the picture of hosts. `owner`: the Machine, where another one is wanted."""
+    openshift_machines = Store[openshift.Machine]()
+    if of_openshift is not None:
+        openshift_machines.put(of_openshift)
     async with dry_keepers(course) as (keeper, remediator):
         if owner is not None:
             keeper.caches.capi_machines.store.put(owner)
-        yield MetalSource(keeper, remediator, nodes, "prod", lambda: NOW)
+        yield MetalSource(keeper, remediator, nodes, openshift_machines, "prod", lambda: NOW)
 
 
 @asynccontextmanager

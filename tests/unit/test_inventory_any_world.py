@@ -194,7 +194,7 @@ def test_every_object_is_in_one_host_however_the_world_changes(steps: list[Objec
                     store.remove(record)  # type: ignore[arg-type]
 
             def fleet() -> Fleet:
-                metal = MetalSource(keeper, remediator, nodes, "prod", lambda: NOW)
+                metal = MetalSource(keeper, remediator, nodes, Store(), "prod", lambda: NOW)
                 return Fleet(caches, metal, ReclaimSource(agents, {}, lambda: None, nodes, "prod"), nodes, agents)
 
             followed = fleet()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hostler.apis import capi
+from hostler.apis import capi, openshift
 from hostler.apis.capi import Machine
 from hostler.apis.metal3 import METAL3_MACHINE, BareMetalHost
 from hostler.inventory.joining import join_layers
@@ -61,7 +61,11 @@ def course(machine: dict[str, Any], *hosts: dict[str, Any]) -> Course:
 
 
 def hosts_of(
-    world: Course, *nodes: dict[str, Any], owner: Machine | None = None, then: Callable[[MetalSource], object] = id
+    world: Course,
+    *nodes: dict[str, Any],
+    owner: Machine | None = None,
+    of_openshift: openshift.Machine | None = None,
+    then: Callable[[MetalSource], object] = id,
 ) -> dict[str, Host]:
     """The hosts that are shown, by id."""
 
@@ -69,7 +73,7 @@ def hosts_of(
         store = Store[Node]()
         for one in nodes:
             store.put(msgspec.convert(one, Node))
-        async with dry_source(world, store, owner) as source:
+        async with dry_source(world, store, owner, of_openshift) as source:
             layers = [layer for layer in source.take().values() if layer is not None]
             then(source)
             return {host.id: host for host in join_layers([*layers, *(node_layer(one, "prod") for one in store)])}
@@ -155,6 +159,74 @@ def test_a_node_that_is_not_proven_stays_apart_with_a_doubt(
     shown = hosts_of(world, *nodes, owner=owner)
     assert shown["bmh:n/h"].layers == ("bmh:n/h",)
     assert doubt in " ".join(shown["bmh:n/h"].notes)
+
+
+def openshift_body(name: str = "h", **about: Any) -> dict[str, Any]:
+    """A host that OpenShift's Machine `w-0` has."""
+    consumer = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "name": "w-0",
+                "namespace": "openshift-machine-api"}  # fmt: skip
+    return host_body(name, "provisioned", spec={"consumerRef": {**consumer, **about}, "image": {"url": "x"}})
+
+
+def openshift_machine(*, host: str = "n/h", node: str = "w", provider_id: str = "") -> openshift.Machine:
+    about = {"name": "w-0", "namespace": "openshift-machine-api", "resourceVersion": "3",
+             "annotations": {names.HOST_ANNOTATION: host}}  # fmt: skip
+    body = {"metadata": about, "spec": {"providerID": provider_id}, "status": {"nodeRef": {"name": node}}}
+    return msgspec.convert(body, openshift.Machine)
+
+
+OPENSHIFT_ID = "baremetalhost:///n/h/uid-h"
+
+
+@pytest.mark.parametrize("provider_id", ["", OPENSHIFT_ID])
+def test_an_openshift_machine_names_the_node_a_host_is(provider_id: str) -> None:
+    machine = openshift_machine(provider_id=provider_id)
+    shown = hosts_of(course(machine_body(), openshift_body()), node_body("w", OPENSHIFT_ID), of_openshift=machine)
+    assert list(shown) == ["bmh:n/h"]
+    host = shown["bmh:n/h"]
+    assert (host.layers, host.cluster, host.node) == (("bmh:n/h", "node:prod/w"), "prod", "w")
+    assert (host.state, host.notes) == (HostState.IN_SERVICE, ())
+
+
+@pytest.mark.parametrize(
+    ("machine", "doubt"),
+    [
+        (openshift_machine(host="n/other"), "Machine w-0, its consumer, does not name it"),
+        (openshift_machine(provider_id="baremetalhost:///n/o/u"), "the node has another provider ID than its Machine"),
+    ],
+)
+def test_a_node_that_openshift_does_not_prove_stays_apart(machine: openshift.Machine, doubt: str) -> None:
+    shown = hosts_of(course(machine_body(), openshift_body()), node_body("w", OPENSHIFT_ID), of_openshift=machine)
+    assert shown["bmh:n/h"].layers == ("bmh:n/h",)
+    assert shown["bmh:n/h"].notes == (f"Node w may be it, without proof: {doubt}.",)
+    assert shown["node:prod/w"].layers == ("node:prod/w",)
+
+
+@pytest.mark.parametrize("about", [{"namespace": "n"}, {"apiVersion": "cluster.x-k8s.io/v1beta2"}])
+def test_another_consumer_is_no_machine_of_openshift(about: dict[str, str]) -> None:
+    world = course(machine_body(), openshift_body(**about))
+    shown = hosts_of(world, node_body("w", OPENSHIFT_ID), of_openshift=openshift_machine())
+    assert (shown["bmh:n/h"].layers, shown["bmh:n/h"].notes) == (("bmh:n/h",), ())
+
+
+def test_a_host_changes_with_its_openshift_machine() -> None:
+    async def look() -> None:
+        store = Store[Node]()
+        store.put(msgspec.convert(node_body("w", OPENSHIFT_ID), Node))
+        async with dry_source(course(machine_body(), openshift_body()), store) as source:
+            (layer,) = source.take().values()
+            assert layer is not None
+            assert (layer.same_as, layer.doubts) == ((), ())
+            source._openshift.put(openshift_machine())
+            (layer,) = source.take().values()
+            assert layer is not None
+            assert layer.same_as == ("node:prod/w",)
+            store.remove(msgspec.convert(node_body("w", OPENSHIFT_ID, resourceVersion="9"), Node))
+            (layer,) = source.take().values()
+            assert layer is not None
+            assert layer.same_as == ()
+
+    asyncio.run(look())
 
 
 def test_a_node_of_a_workload_cluster_is_named_and_not_joined() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from hostler.apis import capi
+from hostler.apis import capi, openshift
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import GROUP, BareMetalHost, BmcSecret, Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
@@ -25,7 +25,7 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal import settings as say
-from hostler.metal.caches import Caches, DataCaches, owner_datas
+from hostler.metal.caches import Caches, DataCaches, owner_datas, watch_in
 from hostler.metal.claiming.choose import Policy, Selection
 from hostler.metal.claiming.claims import Claims
 from hostler.metal.claiming.reservations import ReservedHostKeeper, is_upkept
@@ -128,6 +128,10 @@ class MetalCapability(Capability):
 
         scope = Scope(settings[say.METAL_NAMESPACES], settings[say.METAL_WATCH_FILTER])
         self.caches = caches = Caches.make(client, metrics, scope)
+        # Optional: only which node a host of an OpenShift Machine is comes from it, and nothing is decided by it.
+        self._openshift = watch_in(
+            scope, client, openshift.MACHINE, openshift.Machine, metrics=metrics, optional=True
+        )  # fmt: skip
         self._clusters = Clusters(client)
         writer = writer_for(client)
         policy = Policy(Selection(settings[say.METAL_SELECTION]), settings[say.METAL_STRICT_FAILURE_DOMAINS])
@@ -173,6 +177,7 @@ class MetalCapability(Capability):
     def watches(self) -> Iterator[Watch[Any]]:
         yield from self.caches.all()
         yield from self._data.all()
+        yield self._openshift
         if self._webhooks is not None:
             yield self._webhooks.keeper.watch
 
@@ -214,7 +219,8 @@ class MetalCapability(Capability):
         return self._webhooks.conditions()
 
     def host_source(self, cluster: str) -> MetalSource:
-        return MetalSource(self.keeper, self.remediator, self.shared.nodes.store, cluster, time.time)
+        nodes, machines = self.shared.nodes.store, self._openshift.store
+        return MetalSource(self.keeper, self.remediator, nodes, machines, cluster, time.time)
 
     def led(self, held: bool) -> None:
         self.keeper.led(held)

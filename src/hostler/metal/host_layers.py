@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from hostler.apis import capi, metal3
+from hostler.apis import capi, metal3, openshift
 from hostler.apis.capi import Cluster, Machine, cluster_of_node
 from hostler.apis.metal3 import METAL3_MACHINE, BareMetalHost, Metal3Machine
 from hostler.instant import Instant, parse
-from hostler.inventory.look import Looked, list_readable
+from hostler.inventory.look import Looked, Readable, list_readable
 from hostler.inventory.model import Host, Layer, bare_metal_key
 from hostler.inventory.next_step import next_sentence
 from hostler.inventory.operations import Operation, OperationKind
@@ -42,6 +42,7 @@ from hostler.metal.host_lines import (
     waiting_of,
 )
 from hostler.metal.model import Decision, Facts, Step, consumer_key, owner_key
+from hostler.metal.openshift_nodes import join_openshift_node, openshift_machine_key
 from hostler.metal.remediation.controller import Remediator
 from hostler.metal.remediation.decide import decide_remediation
 from hostler.metal.remediation.model import Remediation
@@ -106,16 +107,19 @@ class MetalSource(Source):
         keeper: MachineKeeper,
         remediator: Remediator,
         nodes: Store[Node],
+        openshift_machines: Store[openshift.Machine],
         cluster: str,
         clock: Callable[[], Instant],
     ) -> None:
         """`cluster`: what this cluster is called in the picture."""
+        self._openshift = openshift_machines
         self._keeper, self._remediator, self._cluster, self._clock = keeper, remediator, cluster, clock
         self._caches: Caches = keeper.caches
         self._listeners: list[Callable[[], None]] = []
         self._changed = set(self._caches.hosts.store.keys())
         self._was_read = False
-        self._by_identity = defaultdict[str, set[str]](set)  # by provider ID, or name of a node: the hosts it concerns
+        # By provider ID, name of a node or key of an OpenShift Machine: the hosts it concerns.
+        self._by_identity = defaultdict[str, set[str]](set)
         self._identities: dict[str, tuple[str, ...]] = {}
         self._here = ThisCluster(nodes, self._nodes_changed)
         caches = self._caches
@@ -124,6 +128,7 @@ class MetalSource(Source):
         caches.capi_machines.store.listen(lambda key, _before, _after: self._mark(self._hosts_owned(key)))
         caches.capi_clusters.store.listen(self._cluster_changed)
         caches.remediations.store.listen(lambda _, before, after: self._mark(self._hosts_remedied(before, after)))
+        self._openshift.listen(lambda key, _before, _after: self._mark(self._by_identity.get(key, ())))
 
     def listen(self, changed: Callable[[], None]) -> None:
         self._listeners.append(changed)
@@ -211,11 +216,17 @@ class MetalSource(Source):
         standing = self._standing(key, host)
         layer, facts = bare_metal_layer(standing), standing.facts
         if facts is None:
-            self._recognise(key, ())
-            return layer
+            return self._join_openshift(key, layer, host)
         owner = facts.owner
         self._recognise(key, (*sorted(ids_of(facts)), *((owner.node,) if owner is not None and owner.node else ())))
         return join_node(layer, facts, self._here, self._cluster)
+
+    def _join_openshift(self, key: str, layer: Layer, host: BareMetalHost) -> Layer:
+        """A host without a Metal3Machine may have one of OpenShift."""
+        owner = openshift_machine_key(host)
+        machine = self._openshift.get(owner) if owner else None
+        self._recognise(key, tuple(filter(None, (owner, machine.node if machine is not None else ""))))
+        return layer if machine is None else join_openshift_node(layer, host, machine, self._here, self._cluster)
 
     def _recognise(self, key: str, identities: tuple[str, ...]) -> None:
         """Remember by what changes of nodes this host is concerned."""
@@ -309,16 +320,20 @@ async def look_at_metal(client: Client, nodes: Sequence[Node], cluster: str) -> 
     known = {key_of(one.metadata): one for one in machines.found}
     owned = {key_of(one.metadata): one for one in owners.found}
     here = ThisCluster(_store_of(nodes), lambda _: None)
-    layers = []
+    layers, more = [], Readable[openshift.Machine]()
+    if any(map(openshift_machine_key, hosts.found)):
+        more = await list_readable(client, openshift.MACHINE, openshift.Machine)
+    of_openshift = {key_of(one.metadata): one for one in more.found}
     for host in hosts.found:
         machine = known.get(consumer_key(host))
         consumer = host.spec.consumer_ref
         if machine is None or consumer is None or not consumer.is_machine(machine):
-            layers.append(bare_metal_layer(Standing(host)))
+            layer, owner = bare_metal_layer(Standing(host)), of_openshift.get(openshift_machine_key(host))
+            layers.append(layer if owner is None else join_openshift_node(layer, host, owner, here, cluster))
             continue
         facts = Facts(machine, owned.get(owner_key(machine.metadata, "Machine")), host=host)
         layers.append(join_node(bare_metal_layer(Standing(host, facts)), facts, here, cluster))
-    return Looked(tuple(layers), (*hosts.notes, *machines.notes, *owners.notes))
+    return Looked(tuple(layers), (*hosts.notes, *machines.notes, *owners.notes, *more.notes))
 
 
 def _store_of(nodes: Sequence[Node]) -> Store[Node]:

@@ -45,6 +45,7 @@ _EVERYWHERE: tuple[Right, ...] = (
         "Whether a cluster is paused or ready; read again before the pause of a host is taken back.",
     ),
     Right(f"machines.{_CAPI}", FOLLOW, "Bootstrap data and failure domain of a machine."),
+    Right("machines.machine.openshift.io", FOLLOW, "Which node a host of an OpenShift Machine is."),
     Right(f"machinesets.{_CAPI}", FOLLOW, "Whose hosts a machine may have again, and from which template it is."),
     Right(
         f"kubeadmcontrolplanes.controlplane.{_CAPI}", FOLLOW,
