@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,8 @@ from hostler.sandbox import Sandbox
 from tests.real.auditing import Tail, who
 from tests.real.operating import Running, hostler
 
-ACTIONS = {"nodes": "Node", "baremetalhosts": "BareMetalHost"}  # what is written to, and is a layer
+# What is written to, and is a layer or belongs to one.
+ACTIONS = {"nodes": "Node", "baremetalhosts": "BareMetalHost", "metal3machines": "Metal3Machine"}
 SAME_SECONDS = 5.0  # between what the API server noted and what the operator noted of the same write
 # What a killed leader may lose is 2 seconds; on a machine that is busy with other tests its clock runs late.
 LOST_SECONDS = 4.0
@@ -128,11 +129,14 @@ class Audited(NamedTuple):
 
     received: float
     answered: float
-    key: str
+    keys: tuple[str, ...]  # about one of these it is recorded
     kind: str
 
 
-def audited_actions(tail: Tail, users: Collection[str], cluster: str) -> list[Audited]:
+def audited_actions(
+    tail: Tail, users: Collection[str], cluster: str, host_of: Mapping[str, str] | None = None
+) -> list[Audited]:
+    """`host_of`: the host that each Metal3Machine got, by name."""
     found = []
     for entry in tail.new():
         about = entry.get("objectRef", {})
@@ -146,8 +150,12 @@ def audited_actions(tail: Tail, users: Collection[str], cluster: str) -> list[Au
         assert received is not None
         assert answered is not None
         name, space = about["name"], about.get("namespace", "")
-        key = f"node:{cluster}/{name}" if kind == "Node" else f"bmh:{space}/{name}"
-        found.append(Audited(received, answered, key, kind))
+        keys = {
+            "Node": (f"node:{cluster}/{name}",),
+            "BareMetalHost": (f"bmh:{space}/{name}",),
+            "Metal3Machine": (f"m3m:{space}/{name}", f"bmh:{space}/{(host_of or {}).get(name, '')}"),
+        }[kind]
+        found.append(Audited(received, answered, keys, kind))
     return found
 
 
@@ -169,15 +177,15 @@ def judge(entries: list[Entry], audited: list[Audited], kills: list[float]) -> V
             for verb in ("Patch", "Apply"):
                 if entry.reason.startswith(verb):
                     recorded[entry.key, entry.reason.removeprefix(verb)].append(entry.at)
-    for received, at, key, kind in audited:
-        times = recorded[key, kind]
-        match = next((time for time in times if abs(time - at) <= SAME_SECONDS), None)
-        if match is not None:
-            times.remove(match)
+    for received, at, keys, kind in audited:
+        found = [(key, time) for key in keys for time in recorded[key, kind] if abs(time - at) <= SAME_SECONDS]
+        if found:
+            key, time = min(found, key=lambda one: abs(one[1] - at))
+            recorded[key, kind].remove(time)
         elif kill := next((kill for kill in kills if received <= kill <= at + LOST_SECONDS), None):
             verdict.lost.append(round(kill - at, 2))
         else:
-            verdict.missing.append(f"{kind} {key} at {at:.2f}; kills {[round(kill - at, 1) for kill in kills]}")
+            verdict.missing.append(f"{kind} {keys[0]} at {at:.2f}; kills {[round(kill - at, 1) for kill in kills]}")
     return verdict
 
 

@@ -108,7 +108,8 @@ def test_kills_of_the_leader_lose_little_and_nothing_is_there_twice(
         eventually(lambda: is_complete(sandbox, running), 120, "each layer's last entry is its state")
         time.sleep(3)
         entries = exported(sandbox, running)
-        verdict = judge(entries, audited_actions(tail, killed.users, "local"), killed.kills)
+        host_of = metal_world.one_to_one(world) if world is not None else {}
+        verdict = judge(entries, audited_actions(tail, killed.users, "local", host_of), killed.kills)
         print(f"{len(killed.kills)} kills, {hosts * rounds} maintenances, {claims} claims: {verdict}")
         assert (verdict.twice, verdict.broken, verdict.missing, verdict.unmarked) == ([], [], [], [])
         assert verdict.gaps > 0  # not one per kill: a leader that was killed before it stored anything left no trace

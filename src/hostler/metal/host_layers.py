@@ -320,7 +320,8 @@ async def look_at_metal(client: Client, nodes: Sequence[Node], cluster: str) -> 
     known = {key_of(one.metadata): one for one in machines.found}
     owned = {key_of(one.metadata): one for one in owners.found}
     here = ThisCluster(_store_of(nodes), lambda _: None)
-    layers, more = [], Readable[openshift.Machine]()
+    layers: list[Layer] = []
+    more: Readable[openshift.Machine] = Readable()
     if any(map(openshift_machine_key, hosts.found)):
         more = await list_readable(client, openshift.MACHINE, openshift.Machine)
     of_openshift = {key_of(one.metadata): one for one in more.found}
