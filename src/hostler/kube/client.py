@@ -15,6 +15,7 @@ import msgspec
 from hostler.kube.errors import TooLarge
 from hostler.kube.gate import Gate as Gate
 from hostler.kube.kinds import POD, Kind
+from hostler.kube.records import Object
 from hostler.kube.transport import Transport
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ class Page(msgspec.Struct, kw_only=True):
 
 _PAGE = msgspec.json.Decoder(Page)
 _ENCODER = msgspec.json.Encoder()
+# The second is for servers that do not know the first.
+_METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 
 
 class Client(Transport):
@@ -96,7 +99,9 @@ class Client(Transport):
     ) -> T:
         data = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
         params = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-        answer = await self.request("POST", kind.path(namespace), params=params, body=_ENCODER.encode(data))
+        answer = await self.request(
+            "POST", kind.path(namespace), params=params, body=_ENCODER.encode(data), headers=_accept(type)
+        )
         return msgspec.json.decode(answer, type=type)
 
     async def patch(
@@ -126,6 +131,7 @@ class Client(Transport):
             params=params,
             body=_ENCODER.encode(body),
             content=how.value,
+            headers=_accept(type),
         )
         return msgspec.json.decode(answer, type=type)
 
@@ -168,6 +174,11 @@ class Client(Transport):
             raise TooLarge(self.connection.server, f"{most >> 20} MiB in all its pages")
         if pages >= MOST_PAGES:
             raise TooLarge(self.connection.server, f"{MOST_PAGES} pages")
+
+
+def _accept(type: Any) -> Mapping[str, str] | None:
+    """Of a write whose answer is wanted for its metadata alone, only that is asked for: objects may be large."""
+    return _METADATA_ONLY if type is Object else None
 
 
 def _delete_options(uid: str, version: str, grace: int | None, propagation: str, dry_run: bool) -> dict[str, Any]:
