@@ -40,9 +40,10 @@ judges-lock: ## resolve the judges again (needs uv and go)
 run: env ## the sandbox with a small mixed fleet and the operator on it; with KUBECONFIG set, that cluster, dry-run first
 	@$(BIN)/hostler demo
 
-test: env lint types ## everything: lint, types, pure tests, real tests on one sandbox
+test: env ## everything: lint, types, pure tests, real tests on three sandboxes
+	@$(MAKE) --no-print-directory -j2 --output-sync=target types lint
 	$(BIN)/hostler sandbox build --with capi
-	$(BIN)/pytest -m "not full" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "not full" -n 3 --dist loadgroup
 
 test-full: env lint types ## every exhaustive variant too
 	$(BIN)/hostler sandbox build --with capi

@@ -1,7 +1,8 @@
 """For every test: the number of examples (see `tests.sizes`), who works on what, and Ctrl-C as at a terminal.
 
-`make test` has two workers. Each goes through one half of what needs a sandbox, one test after the other on one of its
-own, so that nobody disturbs a neighbour in it. Whoever is free then takes what needs no cluster or a small one.
+`make test` has three workers, also on two cores: a real test waits most of its time. Each worker goes through one share
+of what needs a sandbox, one test after the other on a sandbox of its own, so that no test disturbs a neighbour in it. A
+worker that is done takes what needs no cluster or a small one.
 
 A run in the background of a shell ignores SIGINT, and what it starts inherits that: no child could be interrupted.
 """
@@ -20,8 +21,12 @@ import tests.sizes  # noqa: F401
 REAL = Path(__file__).parent / "real"
 # What one worker does by itself, because both would have to prepare the same.
 TOGETHER = ("test_contracts.py", "test_mutants.py")
-# The second half. All else that uses the sandbox is the first, which must not be shorter: its last tests wait for both.
-SECOND_HALF = ("runtime/*.py", "web/*.py", "test_ingress*.py", "test_join*.py", "test_trust_*.py")
+# Two of the three shares. All else that uses the sandbox is the first, which must not be shorter: its last tests wait
+# for all shares to end.
+SHARES = {
+    "second": ("runtime/*.py", "web/*.py", "test_ingress*.py", "test_join*.py"),
+    "third": ("metal/*.py", "test_reclaim*.py", "test_trust_*.py"),
+}
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,9 +50,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if not hasattr(item.config, "workerinput"):
         return
     marked = item.get_closest_marker("xdist_group") is not None
-    if item.path.is_relative_to(REAL) and any(item.path.match(f"real/{files}") for files in SECOND_HALF):
-        item._id = coerce_node_id(f"{item.nodeid}@second")
+    if share := share_of(item.path):
+        item._id = coerce_node_id(f"{item.nodeid}@{share}")
     elif marked or "sandbox" in getattr(item, "fixturenames", ()):
         item._id = coerce_node_id(f"{item.nodeid}@first")
     elif item.path.name in TOGETHER:
         item._id = coerce_node_id(f"{item.nodeid}@{item.path.stem}")
+
+
+def share_of(path: Path) -> str:
+    """The share that names this file, if any does."""
+    if not path.is_relative_to(REAL):
+        return ""
+    return next((name for name, files in SHARES.items() if any(path.match(f"real/{one}") for one in files)), "")

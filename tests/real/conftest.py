@@ -21,7 +21,7 @@ from hostler.sandbox import Options, Sandbox, http
 from hostler.sandbox.expand import node_object
 from hostler.sandbox.fleet import Node
 from hostler.sandbox.load import create
-from tests.real.halves import announced
+from tests.real.sandboxes import announced
 
 T = TypeVar("T")
 

@@ -23,6 +23,7 @@ import yaml
 from hostler.install.grants import limits_of
 from hostler.metal.settings import METAL_NAMESPACES
 from hostler.sandbox import Sandbox
+from hostler.sandbox.load import create
 from tests.real.accounts import CHARTED, NOBODY, charted, kubeconfig_of, new_account, rights_here, switched_on
 from tests.real.auditing import forbidden, who
 
@@ -132,7 +133,9 @@ def operator(
     told = told or {}
     given = dict(pairwise(flags))
     limits = limits_of({METAL_NAMESPACES.name: given.get(METAL_NAMESPACES.flag, "")})
-    it = new_account(namespace, name, given.get("--lease-name", "hostler"), CHARTED if rights else NOBODY, limits)
+    lease = given.get("--lease-name", "hostler")
+    it = new_account(namespace, name, lease, CHARTED if rights else NOBODY, limits)
+    create(sandbox, [blank_lease(namespace, lease)])
     granted = rights_here(sandbox, switched_on(flags, told)) if rights else ()
     with nullcontext(user) if user else charted(sandbox, it, granted, at) as user:
         path, log = kubeconfig_of(sandbox, folder, user, at), folder / f"{name}.log"
@@ -159,6 +162,12 @@ def operator(
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def blank_lease(namespace: str, name: str) -> dict[str, Any]:
+    """As an installer leaves it, never held: who creates a lease waits for its whole duration before it leads."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
 
 def refused(running: Running) -> list[dict[str, Any]]:

@@ -23,12 +23,13 @@ from hostler.sandbox import Sandbox
 from hostler.ship.untried import phrases, reason
 from tests.real.accounts import CHARTED, NOBODY, PERSON
 from tests.real.auditing import forbidden, who
-from tests.real.halves import OURS, asked_elsewhere
+from tests.real.sandboxes import OURS, WAIT_SECONDS, asked_elsewhere
 from tests.tools import not_here
 
 ACCOUNT = re.compile(rf"system:serviceaccount:([^:]+):([^:]*{CHARTED}[^:]*)")
 ON_PURPOSE = re.compile(rf"system:serviceaccount:[^:]+:{NOBODY}-[^:]+|{PERSON}")  # why: see there
 TABLE = list(phrases())
+pytestmark = pytest.mark.timeout(WAIT_SECONDS + 100)  # the first of these waits for the other workers
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Log:
 
 @pytest.fixture(scope="module")
 def log(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Of the sandboxes of both workers."""
+    """Of the sandboxes of all workers."""
     operators: set[str] = set()
     entries = itertools.chain(sandbox.audit(OURS), asked_elsewhere(tmp_path_factory))
     found = Log(frozenset(_asked(entries, operators)), frozenset(operators))
@@ -118,7 +119,7 @@ def _whole(request: pytest.FixtureRequest) -> bool:
     option = request.config.getoption
     if option("keyword") or option("deselect") or option("markexpr") not in ("", "not full"):
         return False
-    if os.environ.get("PYTEST_XDIST_WORKER_COUNT") == "1":  # it begins the second half after this
+    if os.environ.get("PYTEST_XDIST_WORKER_COUNT") in ("1", "2"):  # a share that is begun after this is missing
         return False
     return set(Path(__file__).parent.rglob("test_*.py")) <= {item.path for item in request.session.items}
 
