@@ -62,11 +62,12 @@ from hostler.kube.writer import Writer  # noqa: E402
 from hostler.metal.caches import Caches, DataCaches  # noqa: E402
 from hostler.metal.claiming.choose import Policy  # noqa: E402
 from hostler.metal.claiming.claims import Claims  # noqa: E402
-from hostler.metal.controller import MachineKeeper  # noqa: E402
-from hostler.metal.data.controller import DataDesk  # noqa: E402
+from hostler.metal.controller import MachineController  # noqa: E402
+from hostler.metal.data.controller import DataController  # noqa: E402
 from hostler.metal.host_layers import MetalSource  # noqa: E402
-from hostler.metal.nodes import Nodes  # noqa: E402
-from hostler.metal.remediation.controller import Remediator  # noqa: E402
+from hostler.metal.nodes import NodeFinder  # noqa: E402
+from hostler.metal.remediation.controller import RemediationController  # noqa: E402
+from hostler.metal.toolbox import Toolbox  # noqa: E402
 from hostler.reclaim.host_layers import ReclaimSource  # noqa: E402
 
 VMS, ESXI, METAL, AGENTS = 3000, 500, 1500, 500
@@ -213,14 +214,12 @@ class World:
             watch.store.synced = True
         self.agents = Store[Agent]()
         writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), dry_run=True)
-        claims = Claims(caches, client, writer, Policy(), lambda _: None, later=lambda *_: None)
         clusters, recorder = Clusters(client), Recorder(writer, "bench", metrics)
-        desk = DataDesk(caches, DataCaches.make(client, metrics), client, writer)
-        nodes = Nodes(clusters, lambda _: writer)
-        self.keeper = MachineKeeper(caches, claims, nodes, client, writer, recorder, metrics=metrics, data=desk)
-        self.remediator = Remediator(
-            caches, clusters, lambda _: writer, writer, recorder, metrics=metrics, shaky=claims.shaky
-        )
+        tools = Toolbox(caches, client, writer, recorder, metrics, clusters, lambda _: writer)
+        claims = Claims(tools, Policy(), lambda _: None, later=lambda *_: None)
+        data, nodes = DataController(tools, DataCaches.make(client, metrics)), NodeFinder(clusters, lambda _: writer)
+        self.keeper = MachineController(tools, claims, data, nodes)
+        self.remediator = RemediationController(tools, shaky=claims.shaky)
         self._fill(min(METAL_NODES, self.metal_hosts * 2 // 3), min(CLAIMS, self.metal_hosts // 10))
 
     def _watch(self, client: Client, metrics: Metrics, kind: Any, record: Any, **more: Any) -> Watch[Any]:

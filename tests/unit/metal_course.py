@@ -14,29 +14,26 @@ import msgspec
 from hostler.apis import capi, metal3, openshift
 from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, BmcSecret, Metal3Machine
-from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
-from hostler.kube.clusters import Clusters
-from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
-from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, DataCaches
 from hostler.metal.claiming.choose import Policy, Selection, choose
 from hostler.metal.claiming.claims import Claims
-from hostler.metal.controller import MachineKeeper
-from hostler.metal.data.controller import DataDesk
+from hostler.metal.controller import MachineController
+from hostler.metal.data.controller import DataController
 from hostler.metal.decide import decide_claim, decide_machine
 from hostler.metal.host_layers import MetalSource
 from hostler.metal.model import Facts, NodeSeen, Step, Write
-from hostler.metal.nodes import Nodes
-from hostler.metal.remediation.controller import Remediator
+from hostler.metal.nodes import NodeFinder
+from hostler.metal.remediation.controller import RemediationController
 from hostler.metal.status import settled, status_write
 from hostler.sandbox.hosts.model import Memory, Pace, Put, Secret
 from hostler.sandbox.hosts.walk import Look
+from tests.unit.metal_tools import toolbox
 from tests.unit.nowhere import Nowhere
 
 Json = dict[str, Any]
@@ -192,7 +189,7 @@ def merge(whole: Json, change: Json) -> None:
 
 
 @asynccontextmanager
-async def dry_keeper(course: Course) -> AsyncIterator[MachineKeeper]:
+async def dry_keeper(course: Course) -> AsyncIterator[MachineController]:
     """The operator's own keeper over these objects, in a dry run: it logs what it would write."""
     async with dry_keepers(course) as (keeper, _):
         yield keeper
@@ -213,12 +210,12 @@ async def dry_source(
 
 
 @asynccontextmanager
-async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineKeeper, Remediator]]:
+async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineController, RemediationController]]:
     async with Client(Nowhere()) as client:
         metrics = Metrics()
         caches = Caches.make(client, metrics)
-        writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), dry_run=True)
-        claims = Claims(caches, client, writer, POLICY, lambda _: None, later=lambda *_: None, dice=random.Random(1))
+        tools = toolbox(caches, client, metrics=metrics, clock=lambda: NOW)
+        claims = Claims(tools, POLICY, lambda _: None, later=lambda *_: None, dice=random.Random(1))
         caches.hosts.store.listen(claims.host_changed)
         for watch in caches.all():
             watch.store.synced = True
@@ -232,21 +229,9 @@ async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineKeeper, Reme
                 labels = {capi.CLUSTER_NAME: course.secret_cluster} if course.secret_cluster else {}
                 about = {"name": f"bmc-{name}", "namespace": "n", "resourceVersion": "1", "labels": labels}
                 caches.secrets.store.put(msgspec.convert({"metadata": about}, BmcSecret))
-        data = DataDesk(caches, DataCaches.make(client, metrics), client, writer)
-        recorder = Recorder(writer, "me", metrics)
-        clusters = Clusters(client)
-        nodes = Nodes(clusters, lambda _: writer)
-        keeper = MachineKeeper(caches, claims, nodes, client, writer, recorder, metrics=metrics, data=data)
+        data = DataController(tools, DataCaches.make(client, metrics))
+        nodes = NodeFinder(tools.clusters, tools.writer_for)
         yield (
-            keeper,
-            Remediator(
-                caches,
-                clusters,
-                lambda _: writer,
-                writer,
-                recorder,
-                metrics=metrics,
-                shaky=claims.shaky,
-                clock=lambda: NOW,
-            ),
+            MachineController(tools, claims, data, nodes),
+            RemediationController(tools, shaky=claims.shaky),
         )

@@ -32,6 +32,8 @@ from hostler.metal.decide import wish_of
 from hostler.metal.model import consumer_key
 from hostler.selectors import Requirement
 from tests.sizes import examples
+from tests.unit.metal_tools import toolbox
+from tests.unit.nowhere import Nowhere
 from tests.unit.test_metal_choose import CLUSTER, HOST_CLAIM, consumer, host
 
 
@@ -43,10 +45,10 @@ class Room:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.woken: list[str] = []
         self.version = 0
-        nobody = cast(Client, None)  # nothing here reads or writes
+        nobody = Client(Nowhere())  # nothing here reads or writes
         self.caches = Caches.make(nobody, Metrics())
         self.claims = Claims(
-            self.caches, nobody, cast(Writer, None), policy or Policy(), self.woken.append,
+            toolbox(self.caches, nobody), policy or Policy(), self.woken.append,
             later=lambda seconds, call: self.timers.append((self.now + seconds, call)), clock=lambda: self.now,
             dice=random.Random(1),
         )  # fmt: skip
@@ -261,7 +263,7 @@ def test_a_host_that_can_be_had_again_is_found_though_others_were_just_told_that
             waits_a_little()
             raise Conflict(409, "Conflict", "somebody was faster")
 
-    room.claims._writer = cast(Writer, Slow())
+    room.claims._tools = replace(room.claims._tools, writer=cast(Writer, Slow()))
     wish = room.wish("m2")
     with pytest.raises(Conflict):
         asyncio.run(room.claims.take(room.caches.facts(wish.machine), wish))

@@ -19,7 +19,6 @@ from hostler.explain.registry import UnknownName
 from hostler.instant import iso
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
-from hostler.kube.clusters import Clusters
 from hostler.kube.errors import Conflict
 from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
@@ -27,20 +26,22 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import DataCaches
 from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
-from hostler.metal.claiming.reservations import ReservedHostKeeper
-from hostler.metal.controller import MachineKeeper
-from hostler.metal.data.controller import DataDesk
+from hostler.metal.claiming.reservations import ReservedHostController
+from hostler.metal.controller import MachineController
+from hostler.metal.data.controller import DataController
 from hostler.metal.data.decide import RenderedSecret, whose
 from hostler.metal.decide import why_none
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.model import Step
-from hostler.metal.nodes import Nodes
+from hostler.metal.nodes import NodeFinder
 from hostler.metal.release import decide_release
-from hostler.metal.remediation.controller import Remediator
+from hostler.metal.remediation.controller import RemediationController
 from hostler.metal.remediation.decide import LOOK_SECONDS, decide_remediation
 from hostler.metal.remediation.model import RUNNING, Remediation
+from hostler.metal.toolbox import Toolbox
 from tests.unit.answering import answering
 from tests.unit.kube_connection import Here
+from tests.unit.metal_tools import toolbox
 from tests.unit.test_metal_claims import Room
 from tests.unit.test_metal_decide import IMAGE, cluster, kept, owner
 from tests.unit.test_metal_remediation import CONSUMER, NOW, OFF
@@ -59,10 +60,8 @@ class Ward(Room):
         metrics, self.client = Metrics(), client
         self.writer = writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), dry_run=True)
         self.recorder = Recorder(writer, "me", metrics)
-        self.remediator = Remediator(
-            self.caches, Clusters(client), lambda _: writer, writer, self.recorder, metrics=metrics,
-            shaky=self.claims.shaky, clock=lambda: NOW + self.now, ticks=lambda: self.now,
-        )  # fmt: skip
+        tools = toolbox(self.caches, client, writer, recorder=self.recorder, clock=lambda: NOW + self.now)
+        self.remediator = RemediationController(tools, shaky=self.claims.shaky, ticks=lambda: self.now)
         self.caches.hosts.store.listen(lambda _, before, after: self.remediator.power.host_changed(before, after))
         self.caches.remediations.store.put(self.remediation(self.now))
         self.machine("m")
@@ -83,16 +82,19 @@ class Ward(Room):
         spec = {"online": True, "consumerRef": CONSUMER}
         self.put(msgspec.convert({"metadata": meta, "spec": spec, "status": known}, BareMetalHost))
 
-    def keeper(self, *, fast_track: bool = False, dry_run: bool = True) -> MachineKeeper:
-        client, writer, metrics = self.client, self.writer, Metrics()
+    def tools(self, *, dry_run: bool = True, metrics: Metrics | None = None) -> Toolbox:
+        writer = self.writer
         if not dry_run:
-            writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), metrics=metrics)
-        data = DataDesk(self.caches, DataCaches.make(client, metrics), client, writer)
-        nodes = Nodes(Clusters(client), lambda _: writer)
-        return MachineKeeper(
-            self.caches, self.claims, nodes, client, writer, self.recorder, metrics=metrics, data=data,
-            fast_track=fast_track,
-        )  # fmt: skip
+            writer = Writer(self.client, "metal", gate=lambda: None, budget=WriteBudget(100), metrics=Metrics())
+        return toolbox(self.caches, self.client, writer, recorder=self.recorder, metrics=metrics)
+
+    def keeper(
+        self, *, fast_track: bool = False, dry_run: bool = True, metrics: Metrics | None = None
+    ) -> MachineController:
+        tools = self.tools(dry_run=dry_run, metrics=metrics)
+        data = DataController(tools, DataCaches.make(self.client, tools.metrics))
+        nodes = NodeFinder(tools.clusters, tools.writer_for)
+        return MachineController(tools, self.claims, data, nodes, fast_track=fast_track)
 
     def fresh(self) -> bool:
         found = self.caches.remediations.store.get("n/r")
@@ -165,11 +167,8 @@ def test_a_dry_run_says_it_once_and_rests_between_its_looks() -> None:
 def test_the_second_of_two_replicas_has_no_machines_that_wait() -> None:
     async def run() -> None:
         async with ward() as room:
-            metrics, client = Metrics(), cast(Client, None)
-            keeper = MachineKeeper(
-                room.caches, room.claims, cast(Nodes, None), client, room.writer, room.recorder,
-                metrics=metrics, data=cast(DataDesk, None),
-            )  # fmt: skip
+            metrics = Metrics()
+            keeper = room.keeper(metrics=metrics)
 
             def waiting() -> float | None:
                 return metrics.registry.get_sample_value("hostler_metal_waiting")
@@ -206,10 +205,7 @@ def test_a_host_that_cannot_be_read_is_not_left_off() -> None:
             assert step.writes == ()
             assert "cannot be read" in step.why
             assert await room.remediator.reconcile("n/r") == 60
-            keeper = MachineKeeper(
-                room.caches, room.claims, cast(Nodes, None), cast(Client, None), room.writer, room.recorder,
-                metrics=Metrics(), data=cast(DataDesk, None),
-            )  # fmt: skip
+            keeper = room.keeper()
             assert await keeper.reconcile("n/m") == 60
 
     asyncio.run(run())
@@ -218,7 +214,7 @@ def test_a_host_that_cannot_be_read_is_not_left_off() -> None:
 def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
     """Another provider may have given it to the machine: it runs on for as long as it names this machine."""
 
-    async def run(taken: bool, status: Any) -> tuple[Ward, MachineKeeper]:
+    async def run(taken: bool, status: Any) -> tuple[Ward, MachineController]:
         async with ward() as room:
             consumer = CONSUMER if taken else {**CONSUMER, "name": "x"}
             there = {"metadata": {"name": "h", "namespace": "other"}, "spec": {"consumerRef": consumer}}
@@ -231,11 +227,7 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
             room.put(msgspec.convert({"metadata": meta, **status, "spec": spec}, Metal3Machine))
             for record in (owner(), cluster()):
                 room.put(record)
-            nobody = cast(Client, None)  # would fail if it were asked
-            keeper = MachineKeeper(
-                room.caches, room.claims, cast(Nodes, None), nobody, room.writer, room.recorder,
-                metrics=Metrics(), data=cast(DataDesk, None),
-            )  # fmt: skip
+            keeper = room.keeper()
             machine = room.caches.machines.store.get("n/m")
             assert machine is not None
             await room.claims._still_out("other/h", machine)
@@ -500,7 +492,7 @@ def test_a_host_is_kept_from_moving_before_its_cluster_is_asked_for_the_node() -
 def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_has() -> None:
     async def run() -> None:
         async with ward() as room:
-            explained = MetalExplainers(cast(MachineKeeper, room), room.remediator, lambda: None, lambda: NOW).host
+            explained = MetalExplainers(cast(MachineController, room), room.remediator, lambda: None, lambda: NOW).host
             for namespace, name in (("n", "h"), ("other", "h"), ("n", "alone")):
                 room.put(msgspec.convert({"metadata": {"name": name, "namespace": namespace}}, BareMetalHost))
             assert explained("alone") is not None
@@ -553,7 +545,7 @@ def test_the_template_of_a_machine_is_found_without_its_annotation_too() -> None
 def test_a_kept_host_is_not_freed_while_it_cannot_be_read_for_whom_it_is_kept() -> None:
     async def run() -> None:
         async with ward() as room:
-            keeper = ReservedHostKeeper(room.caches, room.writer, room.recorder)
+            keeper = ReservedHostController(room.tools())
             room.put(cluster())
             assert keeper.why(kept("md-a")) == "MachineDeployment a is gone"
             room.caches.deployments.store.unread("other/a", 98, "its labels are a string")
@@ -574,7 +566,7 @@ def test_a_kept_host_whose_machine_was_removed_by_force_waits_for_nobody() -> No
         meta = {"name": "h", "namespace": "n", "labels": {names.NODE_REUSE: "md-a", capi.CLUSTER_NAME: "c"}}
         body = {"metadata": meta, "spec": {"consumerRef": {**CONSUMER, "name": "gone"}, **spec}}
         found = msgspec.convert({**body, "status": {"provisioning": {"state": state}}}, BareMetalHost)
-        return ReservedHostKeeper(room.caches, room.writer, room.recorder).why_left(found)
+        return ReservedHostController(room.tools()).why_left(found)
 
     async def run() -> None:
         async with ward() as room:

@@ -19,7 +19,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
 from hostler.kube.writer import Writer
 from hostler.metal.model import NodeSeen
-from hostler.metal.nodes import Nodes, find_node
+from hostler.metal.nodes import NodeFinder, find_node
 from tests.unit.answering import answering
 
 NOW, BEFORE, OLD = "metal3://n/h/m", "metal3://hu", "metal3://there/h/m"
@@ -94,7 +94,7 @@ def look_together(status: int, machines: int) -> tuple[list[NodeSeen], list[str]
     async def run() -> list[NodeSeen]:
         async with answering(answer) as client:
             clusters = Clusters(client)
-            nodes = Nodes(clusters, writer_for)
+            nodes = NodeFinder(clusters, writer_for)
             machine = msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Metal3Machine)
             host = msgspec.convert({"metadata": {"name": "h", "namespace": "n", "uid": "hu"}}, BareMetalHost)
             looks = [nodes.find(machine, host, "c", cloud_provider=False) for _ in range(machines)]

@@ -14,20 +14,17 @@ from hostler.apis.metal3 import (
     Metal3Cluster,
     Metal3Machine,
     Metal3MachineTemplate,
-    OwnedMetadata,
 )
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
 from hostler.kube.cache import Cache, Unread, first_unread
-from hostler.kube.client import Client, How
-from hostler.kube.errors import NotFound
+from hostler.kube.client import Client
 from hostler.kube.kinds import SECRET, Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.namespaced_watch import NamespacedWatch
-from hostler.kube.records import Metadata, Object, key_of
+from hostler.kube.records import Object, key_of
 from hostler.kube.watch import Watch
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.model import Facts, Write, cluster_of, consumer_key, held_by, host_of, owner_key
+from hostler.metal.model import Facts, cluster_of, consumer_key, held_by, host_of, owner_key
 from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import EVERYTHING, Scope
 
@@ -280,44 +277,3 @@ class DataCaches:
 
     def unread(self) -> Unread | None:
         return first_unread(self.all())
-
-
-# -- writing
-
-
-async def send(writer: Writer, write: Write, caches: Mapping[Kind, Cache[Any]]) -> Any:
-    """One decided write; what the object is now, or None in a dry run. `caches` show it, if of its kind."""
-    body = write.body
-    if write.version:
-        body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": write.version}}
-    how = How.APPLY if write.verb == "apply" else How.MERGE
-    return await (caches.get(write.kind) or Cache(write.kind, Object)).patch(
-        writer, write.name, body, write.namespace, why=write.why, subresource=write.subresource, how=how,
-        force=how is How.APPLY,
-    )  # fmt: skip
-
-
-async def delete(writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, why: str) -> None:
-    """What is gone already needs nothing."""
-    try:
-        await writer.delete(kind, meta.name, meta.namespace, uid=meta.uid, why=why)
-    except NotFound:
-        return
-
-
-async def drop_finalizers(
-    writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, *ours: str, why: str = "nothing is left of it"
-) -> None:
-    """Under its version: the list is written whole, and another party's finalizer must not get lost."""
-    kept = [one for one in meta.finalizers if one not in ours]
-    if len(kept) == len(meta.finalizers):
-        return
-    body = {"metadata": {"finalizers": kept, "resourceVersion": meta.resource_version}}
-    try:
-        await writer.patch(kind, meta.name, body, meta.namespace, type=Object, why=why)
-    except NotFound:
-        return
-
-
-def owner_reference(kind: Kind, meta: Metadata) -> dict[str, Any]:
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "uid": meta.uid, "controller": True}

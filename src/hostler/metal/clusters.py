@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,12 +11,12 @@ from hostler.apis.capi import Cluster
 from hostler.apis.metal3 import Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches, drop_finalizers
+from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.model import Said, cluster_of, owner_key
 from hostler.metal.nodes import prefixes_of
 from hostler.metal.status import PAUSED, UNPAUSED, conditions_change
+from hostler.metal.toolbox import Toolbox, drop_finalizers
 
 # -- Metal3Cluster: pure
 
@@ -85,11 +83,11 @@ def cleaning_change(template: Metal3MachineTemplate, machine: Metal3Machine) -> 
 # -- keepers
 
 
-class ClusterKeeper:
+class ClusterController:
     """Reconciles one Metal3Cluster per call."""
 
-    def __init__(self, caches: Caches, writer: Writer, clock: Callable[[], Instant] = time.time) -> None:
-        self._caches, self._writer, self._clock = caches, writer, clock
+    def __init__(self, tools: Toolbox) -> None:
+        self._caches, self._writer, self._clock = tools.caches, tools.writer, tools.clock
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
@@ -143,11 +141,11 @@ class ClusterKeeper:
         )
 
 
-class TemplateKeeper:
+class TemplateController:
     """Copies a template's cleaning mode to its machines, only where it differs."""
 
-    def __init__(self, caches: Caches, writer: Writer) -> None:
-        self._caches, self._writer = caches, writer
+    def __init__(self, tools: Toolbox) -> None:
+        self._caches, self._writer = tools.caches, tools.writer
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():

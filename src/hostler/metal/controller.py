@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,25 +11,21 @@ from prometheus_client import Counter, Gauge
 
 from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
-from hostler.instant import Instant
-from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, Invalid, NotFound
-from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import is_deleted, key_of
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches, send
+from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.claiming.choose import Wish
 from hostler.metal.claiming.claims import Claims
-from hostler.metal.data.controller import DataDesk
+from hostler.metal.data.controller import DataController
 from hostler.metal.decide import decide_machine
 from hostler.metal.model import Decision, Facts, NodeSeen, Said, Step, Write
 from hostler.metal.moving import is_movable, movable_write
-from hostler.metal.nodes import Nodes
+from hostler.metal.nodes import NodeFinder
 from hostler.metal.simulate import Rules
 from hostler.metal.status import Troubles, conditions_without_host, settled, status_write
+from hostler.metal.toolbox import Toolbox
 
 log = structlog.get_logger("hostler.metal")
 
@@ -40,33 +35,22 @@ SECRET_LOOK_SECONDS = 60.0
 REFUSED_SECONDS = 300.0
 
 
-class MachineKeeper:
+class MachineController:
     """Reconciles one Metal3Machine per call."""
 
     def __init__(
-        self,
-        caches: Caches,
-        claims: Claims,
-        nodes: Nodes,
-        client: Client,
-        writer: Writer,
-        recorder: Recorder,
-        *,
-        metrics: Metrics,
-        data: DataDesk,
-        fast_track: bool = False,
-        clock: Callable[[], Instant] = time.time,
+        self, tools: Toolbox, claims: Claims, data: DataController, nodes: NodeFinder, *, fast_track: bool = False
     ) -> None:
-        self.caches, self.claims = caches, claims
-        self._nodes, self._client, self._writer, self._recorder = nodes, client, writer, recorder
-        self._data, self._fast_track, self._clock = data, fast_track, clock
+        self.caches, self.claims = tools.caches, claims
+        self._tools, self._data, self._nodes, self._fast_track = tools, data, nodes, fast_track
         self.troubles = Troubles(time.monotonic)
         self._leads = True
         self._gone: dict[str, str] = {}  # machines that may go, by key: their uids
         self._nodes_seen: dict[str, NodeSeen] = {}  # what the last look for a machine's node found, for people to read
         self.secretless: dict[str, str] = {}  # a BMC secret that is missing -> the machine that says so
-        self._claimed = Counter("hostler_metal_claims", "Hosts claimed.", registry=metrics.registry)
-        self._waiting = Gauge("hostler_metal_waiting", "Machines that wait for a host.", registry=metrics.registry)
+        registry = tools.metrics.registry
+        self._claimed = Counter("hostler_metal_claims", "Hosts claimed.", registry=registry)
+        self._waiting = Gauge("hostler_metal_waiting", "Machines that wait for a host.", registry=registry)
 
     async def reconcile(self, key: str) -> float | None:
         if why := self.caches.unread():
@@ -155,7 +139,7 @@ class MachineKeeper:
         if facts.associated:  # else a dry run: the claim was only logged
             self._claimed.inc()
             about = facts.machine.metadata
-            self._recorder.event(metal3.METAL3_MACHINE, about, "Normal", "HostChosen", "Claim", decision.why)
+            self._tools.recorder.event(metal3.METAL3_MACHINE, about, "Normal", "HostChosen", "Claim", decision.why)
         # The claim has queued it again (`capability.py` hears of the host), behind those that have none yet: a thousand
         # hosts begin to be installed before the first machine has all its words.
         return None
@@ -239,7 +223,7 @@ class MachineKeeper:
             return
         meta = host.metadata
         # Read again: our record has only part of the status, and another party may have paused it a moment ago.
-        whole = await self._client.get(metal3.BARE_METAL_HOST, meta.name, meta.namespace, type=dict[str, Any])
+        whole = await self._tools.client.get(metal3.BARE_METAL_HOST, meta.name, meta.namespace, type=dict[str, Any])
         write = movable_write(whole, facts.machine.metadata, why, pause=pause)
         if write is not None:
             await self._write(write)
@@ -256,7 +240,7 @@ class MachineKeeper:
         assert facts.host is not None
         about = facts.cluster.metadata
         try:
-            fresh = await self.caches.capi_clusters.read(self._client, about.name, about.namespace)
+            fresh = await self.caches.capi_clusters.read(self._tools.client, about.name, about.namespace)
         except NotFound:
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is gone by now") from None
         if fresh.spec.paused:
@@ -269,12 +253,12 @@ class MachineKeeper:
 
     async def _write(self, write: Write) -> Any:
         """One write; what the object is now is shown at once. None in a dry run."""
-        after = await send(self._writer, write, self.caches.by_kind)
+        after = await self._tools.send(write)
         if isinstance(after, Metal3Machine) and is_deleted(after.metadata):
             self._gone[key_of(after.metadata)] = after.metadata.uid
         return after
 
     async def _status(self, machine: Metal3Machine, said: tuple[Said, ...], fields: dict[str, Any]) -> None:
-        write = status_write(machine, said, fields, self._clock())
+        write = status_write(machine, said, fields, self._tools.clock())
         if write is not None:
             await self._write(write)

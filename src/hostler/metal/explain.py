@@ -15,11 +15,11 @@ from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.claiming.choose import Wish
-from hostler.metal.controller import MachineKeeper
+from hostler.metal.controller import MachineController
 from hostler.metal.decide import decide_claim
 from hostler.metal.listing import line_of
 from hostler.metal.model import Facts, Write
-from hostler.metal.remediation.controller import Remediator
+from hostler.metal.remediation.controller import RemediationController
 from hostler.metal.remediation.decide import decide_remediation
 from hostler.metal.scope import Scope
 from hostler.metal.simulate import Event, Forecast, Happens, simulate_machine
@@ -32,8 +32,8 @@ MOST_HOSTS = 200  # an answer stays readable; the rest is counted
 class MetalExplainers:
     """Explains `metal3machine/NAMESPACE/NAME`, `baremetalhost/...` and `metal3remediation/...`; unique names do."""
 
-    keeper: MachineKeeper
-    remediator: Remediator
+    keeper: MachineController
+    remediator: RemediationController
     gate: Gate
     clock: Callable[[], Instant]
 

@@ -25,9 +25,10 @@ from hostler.kube.kinds import NODE
 from hostler.kube.records import Node, Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches
+from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.model import NodeSeen, cluster_of, consumer_key, owner_key
 from hostler.metal.provisioning import provider_ids
+from hostler.metal.toolbox import Toolbox
 from hostler.selectors import is_label_prefix
 
 log = structlog.get_logger("hostler.metal")
@@ -71,7 +72,7 @@ def _listed(nodes: Sequence[Node]) -> str:
     return ", ".join(sorted(node.metadata.name for node in nodes)[:5])
 
 
-class Nodes:
+class NodeFinder:
     """Asks workload clusters through their kubeconfig secrets: one list per cluster and look."""
 
     def __init__(self, clusters: Clusters, writer_for: Callable[[Client], Writer]) -> None:
@@ -172,11 +173,11 @@ class Sync:
     labels: tuple[tuple[str, str], ...]
 
 
-class LabelKeeper:
+class LabelController:
     """Reconciles the labels of one host per call."""
 
-    def __init__(self, caches: Caches, clusters: Clusters, writer_for: Callable[[Client], Writer]) -> None:
-        self._caches, self._clusters, self._writer_for = caches, clusters, writer_for
+    def __init__(self, tools: Toolbox) -> None:
+        self._caches, self._clusters, self._writer_for = tools.caches, tools.clusters, tools.writer_for
         self._done: dict[str, Sync] = {}  # by host: what its node was last seen to have
 
     async def reconcile(self, key: str) -> float | None:

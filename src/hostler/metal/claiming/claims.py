@@ -16,12 +16,9 @@ from dataclasses import replace
 import structlog
 
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
-from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, NotFound
 from hostler.kube.records import key_of
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import Caches, send
 from hostler.metal.claiming.choose import (
     Around,
     Choice,
@@ -39,6 +36,7 @@ from hostler.metal.claiming.free_hosts import SAMPLES, FreeHosts, Sample, Waitin
 from hostler.metal.claiming.refusal import why_shut
 from hostler.metal.decide import decide_claim, wish_of
 from hostler.metal.model import Decision, Facts
+from hostler.metal.toolbox import Toolbox
 
 log = structlog.get_logger("hostler.metal")
 
@@ -55,9 +53,7 @@ class Claims:
 
     def __init__(
         self,
-        caches: Caches,
-        client: Client,
-        writer: Writer,
+        tools: Toolbox,
         policy: Policy,
         wake: Callable[[str], None],
         *,
@@ -65,7 +61,7 @@ class Claims:
         clock: Callable[[], float] = time.monotonic,
         dice: random.Random | None = None,
     ) -> None:
-        self._caches, self._client, self._writer, self.policy = caches, client, writer, policy
+        self._tools, self._caches, self.policy = tools, tools.caches, policy
         self._wake, self._later, self._clock, self._dice = wake, later, clock, dice or random.Random()  # nosec B311 # no secret
         self.waiting = Waiting(wake, self._suits)
         self.free = FreeHosts(self._dice, self._freed)
@@ -232,8 +228,8 @@ class Claims:
                 await self._confirm(facts.machine, host_key)
             machine = facts.machine
             for write in intent:
-                machine = await send(self._writer, write, self._caches.by_kind) or machine
-            host = await send(self._writer, claim, self._caches.by_kind) or host
+                machine = await self._tools.send(write) or machine
+            host = await self._tools.send(claim) or host
             return replace(facts, machine=machine, host=host), decision
         finally:
             self.free.reservations.pop(host_key, None)
@@ -242,7 +238,7 @@ class Claims:
     async def _confirm(self, machine: Metal3Machine, host_key: str) -> None:
         """An intent from an earlier look or of another process: it may have been changed since we read it."""
         meta = machine.metadata
-        fresh = await self._caches.machines.read(self._client, meta.name, meta.namespace)
+        fresh = await self._caches.machines.read(self._tools.client, meta.name, meta.namespace)
         if fresh.metadata.annotations.get(names.HOST_ANNOTATION) != host_key or fresh.metadata.deletion_timestamp:
             raise Conflict(409, "Conflict", f"{key_of(meta)} wants another host by now")
 
@@ -252,7 +248,7 @@ class Claims:
         if namespace != machine.metadata.namespace:
             return  # never one of ours, and not ours to read
         try:
-            fresh = await self._caches.hosts.read(self._client, name, namespace)
+            fresh = await self._caches.hosts.read(self._tools.client, name, namespace)
         except NotFound:
             return
         consumer = fresh.spec.consumer_ref

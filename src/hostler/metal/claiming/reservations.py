@@ -7,14 +7,13 @@ from typing import Any
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster
 from hostler.apis.metal3 import BareMetalHost, Reference
-from hostler.kube.events import Recorder
 from hostler.kube.records import key_of
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches
+from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.model import consumer_key
 from hostler.metal.moving import UNBLOCKED
 from hostler.metal.release import why_not_empty
+from hostler.metal.toolbox import Toolbox
 
 # -- hosts kept for somebody
 
@@ -56,11 +55,11 @@ def abandoned(host: BareMetalHost, deployments: set[str], clusters: dict[str, Cl
     return ""
 
 
-class ReservedHostKeeper:
+class ReservedHostController:
     """Frees hosts that are kept for a deployment or control plane, or held by a machine, that no longer exists."""
 
-    def __init__(self, caches: Caches, writer: Writer, recorder: Recorder) -> None:
-        self._caches, self._writer, self._recorder = caches, writer, recorder
+    def __init__(self, tools: Toolbox) -> None:
+        self._caches, self._writer, self._recorder = tools.caches, tools.writer, tools.recorder
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():

@@ -13,8 +13,9 @@ from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import DataCaches, delete, drop_finalizers, owner_datas, owner_reference
+from hostler.metal.caches import DataCaches, owner_datas
 from hostler.metal.data.content import Context, pools_of
+from hostler.metal.toolbox import delete, drop_finalizers, owner_reference
 
 GONE = "the Metal3Data it was for is gone"
 UNUSED = "no host is installed with its address"

@@ -13,16 +13,15 @@ from hostler.apis import capi, metal3
 from hostler.apis.metal3 import Metal3Machine, OwnedMetadata
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate
 from hostler.kube.cache import Cache
-from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, Invalid
 from hostler.kube.records import Metadata, key_of
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches, DataCaches, delete, drop_finalizers, owner_reference
+from hostler.metal.caches import UNREAD_SECONDS, DataCaches
 from hostler.metal.data.addresses import Addresses
 from hostler.metal.data.decide import in_use, of_other_template, owned, rendered_for, unfit
 from hostler.metal.data.rendering import LONGEST, DataRenderer, InTheWay
 from hostler.metal.model import Facts, Rendered
+from hostler.metal.toolbox import Toolbox, delete, drop_finalizers, owner_reference
 
 log = structlog.get_logger("hostler.metal")
 
@@ -70,15 +69,13 @@ IN_THE_WAY_FIRST, IN_THE_WAY_SECONDS = 1.0, 15.0
 REFUSED_SECONDS = 300.0
 
 
-class DataDesk:
+class DataController:
     """Reconciles data, and answers what a machine needs to know of its own."""
 
-    def __init__(
-        self, caches: Caches, data: DataCaches, client: Client, writer: Writer, *, by_host_name: bool = False
-    ) -> None:
-        self._caches, self._data, self._writer = caches, data, writer
-        self._addresses = Addresses(data, writer, by_host_name=by_host_name, labels=caches.scope.labels)
-        self._renderer = DataRenderer(caches, data, client, writer, self._addresses)
+    def __init__(self, tools: Toolbox, data: DataCaches, *, by_host_name: bool = False) -> None:
+        self._caches, self._data, self._writer = tools.caches, data, tools.writer
+        self._addresses = Addresses(data, tools.writer, by_host_name=by_host_name, labels=tools.caches.scope.labels)
+        self._renderer = DataRenderer(tools, data, self._addresses)
         self._indexes = Indexes()
         self._in_the_way: dict[str, float] = {}  # data -> how long its last pause was
         data.datas.store.listen(self._indexes.changed)

@@ -20,6 +20,7 @@ from hostler.host.conditions import count
 from hostler.host.conditions import names as listed
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
+from hostler.kube.clusters import Clusters
 from hostler.kube.errors import NotFound
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET, Kind
@@ -29,14 +30,15 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, DataCaches
-from hostler.metal.claiming.reservations import ReservedHostKeeper
-from hostler.metal.data.controller import DataDesk
+from hostler.metal.claiming.reservations import ReservedHostController
+from hostler.metal.data.controller import DataController
 from hostler.metal.decide import decide_machine
 from hostler.metal.migration.leftovers import find_unlabelled
 from hostler.metal.model import Decision, Facts, Step, Write
 from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import Scope
 from hostler.metal.status import settled
+from hostler.metal.toolbox import Toolbox
 
 VERSION = "v1beta2"  # of the provider's API: the only one that Hostler reads and writes
 
@@ -235,7 +237,10 @@ def _decided(
 ) -> Iterator[Line]:
     """What the operator would decide for each machine, and for each host that is kept for a machine to come."""
     writer = Writer(client, "metal", gate=lambda: "a check writes nothing", budget=WriteBudget(1.0), dry_run=True)
-    desk = DataDesk(caches, data, client, writer)
+    tools = Toolbox(
+        caches, client, writer, Recorder(writer, "takeover", metrics), metrics, Clusters(client), lambda _: writer
+    )
+    desk = DataController(tools, data)
     for machine in sorted(caches.machines.store, key=lambda one: (one.metadata.namespace, one.metadata.name)):
         if scope.why_outside(machine.metadata):
             continue
@@ -243,7 +248,7 @@ def _decided(
         if machine.spec.data_template is not None:
             facts = replace(facts, rendered=desk.rendered(machine))
         yield from machine_lines(facts, decide_machine(facts, fast_track=fast_track))
-    keeper = ReservedHostKeeper(caches, writer, Recorder(writer, "takeover", metrics))
+    keeper = ReservedHostController(tools)
     for key in sorted(keeper.reserved()):
         host = caches.hosts.store.get(key)
         if host is None or scope.why_not_read(host.metadata.namespace):

@@ -14,18 +14,15 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.host.taints import out_of_service
 from hostler.instant import Instant
 from hostler.kube.client import Client
-from hostler.kube.clusters import Clusters, Unavailable
+from hostler.kube.clusters import Unavailable
 from hostler.kube.errors import NotFound, Unreachable
-from hostler.kube.events import Recorder
 from hostler.kube.foreign import FAILURES, describe_failure
 from hostler.kube.kinds import NODE, POD, VOLUME_ATTACHMENT
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, VolumeAttachment, key_of
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, Caches, send
+from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
-from hostler.metal.model import Write, cluster_of, held_by, owner_key
+from hostler.metal.model import cluster_of, held_by, owner_key
 from hostler.metal.remediation.decide import LOOK_SECONDS, counted, decide_remediation
 from hostler.metal.remediation.model import (
     HOST_UNHEALTHY,
@@ -36,6 +33,7 @@ from hostler.metal.remediation.model import (
     Step,
     taint_patch,
 )
+from hostler.metal.toolbox import Toolbox
 
 
 class Power:
@@ -63,32 +61,25 @@ class Power:
         return self._clock() >= self._from.get(name, float("inf"))
 
 
-class Remediator:
+class RemediationController:
     """Reconciles one Metal3Remediation per call."""
 
     def __init__(
         self,
-        caches: Caches,
-        clusters: Clusters,
-        writer_for: Callable[[Client], Writer],
-        writer: Writer,
-        recorder: Recorder,
+        tools: Toolbox,
         *,
-        metrics: Metrics,
         shaky: Callable[[str], bool],
         stepped: Callable[[Instant], Instant] = lambda now: 0.0,
-        clock: Callable[[], Instant] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`shaky`: whether a host (by its key) had an error a moment ago. `ticks` is for spans, `clock` for dates,
+        """`shaky`: whether a host (by its key) had an error a moment ago. `ticks` is for spans, the clock for dates,
         `stepped` for when that was last set forward."""
-        self.caches, self._clusters, self._clock = caches, clusters, clock
-        self._writer_for, self._writer, self._recorder = writer_for, writer, recorder
-        self.power, self._shaky, self._ticks, self._stepped = Power(ticks), shaky, ticks, stepped
+        self.caches, self._tools, self.power = tools.caches, tools, Power(ticks)
+        self._clock, self._ticks, self._stepped, self._shaky = tools.clock, ticks, stepped, shaky
         self._silent: dict[str, float] = {}  # remediation -> since when its cluster has not answered
         self._told: dict[str, tuple[str, str]] = {}  # remediation -> its last event
         text = "Steps of remediations, by the reason of their event."
-        self._steps = Counter("hostler_metal_remediation_steps", text, ("step",), registry=metrics.registry)
+        self._steps = Counter("hostler_metal_remediation_steps", text, ("step",), registry=tools.metrics.registry)
         self._steps.labels(HOST_UNHEALTHY)  # there as 0, so that Prometheus sees the first one
 
     def facts(self, remediation: Remediation) -> RemediationFacts:
@@ -120,7 +111,7 @@ class Remediator:
             facts = replace(facts, node=self._patiently(key, await self._look(facts)))
             step = decide_remediation(facts, self._clock())
         await self._act(facts, step)
-        if self._writer.dry_run and step.wake is not None:
+        if self._tools.writer.dry_run and step.wake is not None:
             return max(step.wake, LOOK_SECONDS)  # nothing comes of what it says, so there is no hurry
         return step.wake
 
@@ -143,7 +134,7 @@ class Remediator:
         if not name or facts.cluster is None:
             return NodeOut()  # it never had a node: there is nothing to put out of service
         meta = facts.cluster.metadata
-        async with self._clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
+        async with self._tools.clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
             if isinstance(client, Unavailable):
                 return NodeOut(why=client.discreet or client.why)
             try:
@@ -159,10 +150,10 @@ class Remediator:
         assert node is not None
         assert facts.cluster is not None
         meta = facts.cluster.metadata
-        async with self._clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
+        async with self._tools.clusters.client(meta.namespace, f"{meta.name}-kubeconfig") as client:
             if isinstance(client, Unavailable):
                 raise Unreachable(client.discreet or client.why)
-            await self._writer_for(client).patch(
+            await self._tools.writer_for(client).patch(
                 NODE, node.metadata.name, taint_patch(node, facts.remediation, on), type=Object, why=why
             )
 
@@ -173,21 +164,18 @@ class Remediator:
             await self._taint(facts, step.taint, step.why)
         for write in step.writes:
             try:
-                await self._write(write)
+                await self._tools.send(write)
             except NotFound:
                 continue  # a host, a machine or the remediation itself that is gone needs nothing any more
         key, news = key_of(facts.remediation.metadata), (step.event, step.why)
         if step.event and self._told.get(key) != news:
             self._told[key] = news
-            self._recorder.event(
+            self._tools.recorder.event(
                 metal3.METAL3_REMEDIATION, facts.remediation.metadata, "Warning" if step.warning else "Normal",
                 step.event, "Remediate", step.why,
             )  # fmt: skip
-            if not self._writer.dry_run and (step.writes or step.taint is not None):
+            if not self._tools.writer.dry_run and (step.writes or step.taint is not None):
                 self._steps.labels(step.event).inc()
-
-    async def _write(self, write: Write) -> None:
-        await send(self._writer, write, self.caches.by_kind)
 
     def of_host(self, host: BareMetalHost) -> list[str]:
         """The remediations that a change of this host may concern."""
