@@ -215,9 +215,11 @@ class World:
         self.agents = Store[Agent]()
         writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), dry_run=True)
         clusters, recorder = Clusters(client), Recorder(writer, "bench", metrics)
-        tools = Toolbox(caches, client, writer, recorder, metrics, clusters, lambda _: writer)
+        tools = Toolbox(
+            caches, DataCaches.make(client, metrics), client, writer, recorder, metrics, clusters, lambda _: writer
+        )
         claims = Claims(tools, Policy(), lambda _: None, later=lambda *_: None)
-        data, nodes = DataController(tools, DataCaches.make(client, metrics)), NodeFinder(clusters, lambda _: writer)
+        data, nodes = DataController(tools), NodeFinder(clusters, lambda _: writer)
         self.keeper = MachineController(tools, claims, data, nodes)
         self.remediator = RemediationController(tools, shaky=claims.shaky)
         self._fill(min(METAL_NODES, self.metal_hosts * 2 // 3), min(CLAIMS, self.metal_hosts // 10))

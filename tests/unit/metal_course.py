@@ -20,7 +20,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
-from hostler.metal.caches import Caches, DataCaches
+from hostler.metal.caches import Caches
 from hostler.metal.claiming.choose import Policy, Selection, choose
 from hostler.metal.claiming.claims import Claims
 from hostler.metal.controller import MachineController
@@ -229,7 +229,7 @@ async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineController, 
                 labels = {capi.CLUSTER_NAME: course.secret_cluster} if course.secret_cluster else {}
                 about = {"name": f"bmc-{name}", "namespace": "n", "resourceVersion": "1", "labels": labels}
                 caches.secrets.store.put(msgspec.convert({"metadata": about}, BmcSecret))
-        data = DataController(tools, DataCaches.make(client, metrics))
+        data = DataController(tools)
         nodes = NodeFinder(tools.clusters, tools.writer_for)
         yield (
             MachineController(tools, claims, data, nodes),

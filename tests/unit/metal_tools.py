@@ -12,7 +12,7 @@ from hostler.kube.clusters import Clusters
 from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
-from hostler.metal.caches import Caches
+from hostler.metal.caches import Caches, DataCaches
 from hostler.metal.toolbox import Toolbox
 
 
@@ -21,10 +21,11 @@ def dry_writer(client: Client) -> Writer:
 
 
 def toolbox(
-    caches: Caches, client: Client, writer: Writer | None = None, *, recorder: Recorder | None = None,
-    metrics: Metrics | None = None, clock: Callable[[], Instant] = time.time,
+    caches: Caches, client: Client, writer: Writer | None = None, *, data: DataCaches | None = None,
+    recorder: Recorder | None = None, metrics: Metrics | None = None, clock: Callable[[], Instant] = time.time,
 ) -> Toolbox:  # fmt: skip
     """Without a writer: a dry run."""
     writer, metrics = writer or dry_writer(client), metrics or Metrics()
     recorder = recorder or Recorder(writer, "me", metrics)
-    return Toolbox(caches, client, writer, recorder, metrics, Clusters(client), lambda _: writer, clock)
+    data = data or DataCaches.make(client, metrics)
+    return Toolbox(caches, data, client, writer, recorder, metrics, Clusters(client), lambda _: writer, clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -21,8 +22,8 @@ from hostler.metal import names
 from hostler.metal.caches import DataCaches
 from hostler.metal.data.controller import CLAIM as CLAIM_KEY
 from hostler.metal.data.controller import DATA, DataController
-from hostler.metal.data.decide import RenderedSecret
-from hostler.metal.model import Rendered
+from hostler.metal.data.decide import RenderedSecret, ask_writes, let_go_writes
+from hostler.metal.model import ClaimSeen, Facts, Rendered
 from tests.unit.metal_tools import toolbox
 from tests.unit.nowhere import Nowhere
 from tests.unit.test_metal_claims import Room
@@ -69,8 +70,8 @@ class Desk(Room):
         super().__init__()
         nobody = Client(Nowhere())
         self.data = DataCaches.make(nobody, Metrics())
-        tools = toolbox(self.caches, nobody, cast(Writer, pen))
-        self.desk = DataController(tools, self.data, by_host_name=by_host_name)
+        tools = toolbox(self.caches, nobody, cast(Writer, pen), data=self.data)
+        self.desk = DataController(tools, by_host_name=by_host_name)
         self.put(msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Machine))
         meta = {
             "name": "m", "namespace": "n", "uid": "u", "annotations": {names.HOST_ANNOTATION: named},
@@ -83,6 +84,13 @@ class Desk(Room):
             change = merged(body, claim if record is DataClaim else data)
             change["metadata"]["resourceVersion"] = "1"
             cast(Any, watch).store.put(msgspec.convert(change, record))
+
+    def facts(self) -> Facts:
+        for watch in self.data.all():
+            watch.store.synced = True
+        machine = self.caches.machines.store.get("n/m")
+        assert machine is not None
+        return self.desk.add_facts(self.caches.facts(machine))
 
     def look(self, **template: Any) -> None:
         """One look at the data, whose template has this in its spec."""
@@ -301,14 +309,21 @@ def test_both_finalizers_of_the_go_provider_are_taken_off_and_others_stay(kind: 
     ],
 )
 def test_only_a_claim_of_its_own_is_deleted_for_another_template(claim: Any, gone: list[str]) -> None:
-    pen = Pen()
-    room = Desk(claim={"metadata": claim, "spec": {"template": {"name": "t0"}}}, pen=pen)
-    for watch in room.data.all():
-        watch.store.synced = True
-    machine = room.caches.machines.store.get("n/m")
-    assert machine is not None
-    asyncio.run(room.desk.ask(room.caches.facts(machine)))
-    assert pen.gone == gone
+    room = Desk(claim={"metadata": claim, "spec": {"template": {"name": "t0"}}})
+    assert [(one.verb, one.name) for one in ask_writes(room.facts())] == [("delete", name) for name in gone]
+
+
+def test_data_is_claimed_once_it_is_known_that_there_is_no_claim_and_let_go_with_the_machine() -> None:
+    room = Desk()
+    claim = room.data.claims.store.get("n/m")
+    facts = room.facts()
+    (made,) = ask_writes(replace(facts, data_claim=ClaimSeen(None, {"x": "y"})))
+    assert (made.verb, made.name, made.body["metadata"]["labels"]["x"]) == ("create", "m", "y")
+    assert ask_writes(replace(facts, data_claim=None)) == ask_writes(facts) == ()
+    (gone,) = let_go_writes(facts)
+    assert claim is not None
+    assert (gone.verb, gone.name, gone.uid) == ("delete", "m", claim.metadata.uid)
+    assert let_go_writes(replace(facts, elsewhere="Host other/h is in another namespace")) == ()
 
 
 @pytest.mark.parametrize("by_host_name", [True, False])

@@ -24,7 +24,6 @@ from hostler.kube.events import Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import DataCaches
 from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
 from hostler.metal.claiming.reservations import ReservedHostController
 from hostler.metal.controller import MachineController
@@ -92,7 +91,7 @@ class Ward(Room):
         self, *, fast_track: bool = False, dry_run: bool = True, metrics: Metrics | None = None
     ) -> MachineController:
         tools = self.tools(dry_run=dry_run, metrics=metrics)
-        data = DataController(tools, DataCaches.make(self.client, tools.metrics))
+        data = DataController(tools)
         nodes = NodeFinder(tools.clusters, tools.writer_for)
         return MachineController(tools, self.claims, data, nodes, fast_track=fast_track)
 

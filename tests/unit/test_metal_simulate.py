@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from hostler.apis.metal3 import BareMetalHost
+from hostler.apis.metal3_data import DataClaim
 from hostler.explain.registry import Explanation
+from hostler.kube.records import Metadata
 from hostler.metal import names
 from hostler.metal.explain import explain_forecast
-from hostler.metal.model import NodeSeen, Rendered, Write
+from hostler.metal.model import ClaimSeen, NodeSeen, Rendered, Write
 from hostler.metal.simulate import Forecast, Rules, simulate_machine
 from tests.sizes import examples
 from tests.unit.metal_course import CONSUMER, IMAGE, NOW, POLICY, Course, dry_keeper, host_body, machine_body
@@ -110,6 +112,20 @@ def test_data_that_is_not_rendered_yet_comes_before_the_image() -> None:
     told = steps(explain_forecast(found, ""))
     data, installed = (next(i for i, one in enumerate(told) if word in one) for word in ("Metal3Data", "provisioned"))
     assert data < installed
+
+
+def test_data_is_claimed_with_the_host_and_let_go_with_the_machine() -> None:
+    course = Course(machine_body(finalizers=[names.MACHINE_FINALIZER]), {"h": host_body("h", mine=True)})
+    course.machine["spec"]["dataTemplate"] = {"name": "t"}
+    asked = replace(course.facts(), rendered=Rendered(False), data_claim=ClaimSeen())
+    told = steps(explain_forecast(simulate_machine(asked, course.records(), Rules(POLICY), NOW), ""))
+    assert told.count("create metal3dataclaim/m: data for Metal3Machine m") == 1
+    course.machine["metadata"] |= LEAVING
+    claim = DataClaim(metadata=Metadata(name="m", namespace="n", uid="cu"))
+    going = replace(course.facts(), data_claim=ClaimSeen(claim))
+    told = steps(explain_forecast(simulate_machine(going, course.records(), Rules(POLICY), NOW), ""))
+    assert told[0] == "delete metal3dataclaim/m: Metal3Machine m goes"
+    assert told.count(told[0]) == 1
 
 
 # -- random worlds

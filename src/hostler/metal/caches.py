@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from hostler.apis.metal3 import (
     Metal3MachineTemplate,
 )
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate, IpAddress, IpClaim
-from hostler.kube.cache import Cache, Unread, first_unread
+from hostler.kube.cache import Unread, first_unread
 from hostler.kube.client import Client
 from hostler.kube.kinds import SECRET, Kind
 from hostler.kube.metrics import Metrics
@@ -114,11 +114,6 @@ class Caches:
         yield from (self.hosts, self.machines, self.clusters, self.templates)
         yield from (self.capi_machines, self.capi_clusters, self.machine_sets, self.control_planes)
         yield from (self.deployments, self.remediations, self.secrets)
-
-    @property
-    def by_kind(self) -> Mapping[Kind, Cache[Any]]:
-        """Those whose objects are written as decided (`writes.send`)."""
-        return {cache.kind: cache for cache in (self.hosts, self.machines, self.remediations)}
 
     def unread(self) -> Unread | None:
         return first_unread(self.all())

@@ -132,11 +132,11 @@ class MetalCapability(Capability):
         )  # fmt: skip
         self._clusters = Clusters(client)
         tools = Toolbox(
-            self.caches, client, writer_for(client), shared.recorder, metrics, self._clusters, writer_for
+            self.caches, self._data, client, writer_for(client), shared.recorder, metrics, self._clusters, writer_for
         )  # fmt: skip
         policy = Policy(Selection(settings[say.METAL_SELECTION]), settings[say.METAL_STRICT_FAILURE_DOMAINS])
         self.claims = Claims(tools, policy, self._wake_waiting, later=_later)
-        data = DataController(tools, self._data, by_host_name=settings[say.PREALLOCATION])
+        data = DataController(tools, by_host_name=settings[say.PREALLOCATION])
         fast_track, nodes = settings[say.METAL_FAST_TRACK], NodeFinder(self._clusters, writer_for)
         self.machines = MachineController(tools, self.claims, data, nodes, fast_track=fast_track)
         self.remediations = RemediationController(tools, shaky=self.claims.shaky, stepped=shared.stepped)

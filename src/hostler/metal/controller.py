@@ -20,8 +20,8 @@ from hostler.metal.claiming.choose import Wish
 from hostler.metal.claiming.claims import Claims
 from hostler.metal.data.controller import DataController
 from hostler.metal.decide import decide_machine
-from hostler.metal.model import Decision, Facts, NodeSeen, Said, Step, Write
-from hostler.metal.moving import is_movable, movable_write
+from hostler.metal.model import Decision, Facts, MakeMovable, NodeSeen, Said, Step, Write
+from hostler.metal.moving import movable_write
 from hostler.metal.nodes import NodeFinder
 from hostler.metal.simulate import Rules
 from hostler.metal.status import Troubles, conditions_without_host, settled, status_write
@@ -84,12 +84,10 @@ class MachineController:
         self._waiting.set(len(self.claims.waiting) if self._leads else 0)
 
     def facts(self, machine: Metal3Machine) -> Facts:
-        facts = self.caches.facts(machine)
+        facts = self._data.add_facts(self.caches.facts(machine))
         if facts.host is not None:
             facts = replace(facts, trouble=self.troubles.of(facts.host))
-        if machine.spec.data_template is None:
-            return facts
-        return replace(facts, rendered=self._data.rendered(machine))
+        return facts
 
     def explained_facts(self, machine: Metal3Machine) -> Facts:
         """For `explain`, which asks no workload cluster: with what the operator's last look for the node found."""
@@ -119,8 +117,8 @@ class MachineController:
         if decision.unpause:
             facts = await self._unpause(facts, decision.unpause)
             decision = self.decide(facts)  # the host has another version now
-        if decision.make_movable:
-            await self._make_movable(facts, decision.make_movable, pause=False)
+        if decision.make_movable is not None:
+            await self._make_movable(facts, decision.make_movable)
         match decision.step:
             case Step.RELEASE:
                 return await self._release(facts, decision)
@@ -155,7 +153,6 @@ class MachineController:
         tried = decision.writes
         # Before its cluster is asked, which may take long: without block-move the host could be moved meanwhile.
         after = await self._carry_out(facts, decision.writes)
-        await self._data.ask(after)
         host = after.host
         if host is not None and host.state == "provisioned" and not settled(after.machine):
             infrastructure = self.caches.clusters.store.get(self._infrastructure(after))
@@ -197,8 +194,6 @@ class MachineController:
     # -- a machine that goes
 
     async def _release(self, facts: Facts, decision: Decision) -> float | None:
-        if not facts.elsewhere:  # else its addresses are in use, for as long as it takes
-            await self._data.let_go(facts.machine)
         for write in decision.writes:
             try:
                 await self._write(write)
@@ -212,19 +207,17 @@ class MachineController:
 
     async def _pause(self, facts: Facts, decision: Decision) -> float | None:
         """The cluster is paused: so is the host, with its status kept for whoever moves it."""
-        if decision.make_movable:
-            await self._make_movable(facts, decision.make_movable, pause=True)
+        if decision.make_movable is not None:
+            await self._make_movable(facts, decision.make_movable)
         await self._status(facts.machine, decision.said, {})
         return None
 
-    async def _make_movable(self, facts: Facts, why: str, *, pause: bool) -> None:
-        host = facts.host
-        if host is None or not facts.associated or is_movable(host):
-            return
-        meta = host.metadata
+    async def _make_movable(self, facts: Facts, wanted: MakeMovable) -> None:
+        assert facts.host is not None
+        meta = facts.host.metadata
         # Read again: our record has only part of the status, and another party may have paused it a moment ago.
         whole = await self._tools.client.get(metal3.BARE_METAL_HOST, meta.name, meta.namespace, type=dict[str, Any])
-        write = movable_write(whole, facts.machine.metadata, why, pause=pause)
+        write = movable_write(whole, facts.machine.metadata, wanted)
         if write is not None:
             await self._write(write)
 
@@ -238,16 +231,18 @@ class MachineController:
         facts = await self._carry_out(facts, tuple(first))
         assert facts.cluster is not None
         assert facts.host is not None
-        about = facts.cluster.metadata
+        about, version = facts.cluster.metadata, facts.host.metadata.resource_version
         try:
             fresh = await self.caches.capi_clusters.read(self._tools.client, about.name, about.namespace)
         except NotFound:
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is gone by now") from None
-        if fresh.spec.paused:
-            await self._make_movable(facts, f"Cluster {facts.cluster_name} is paused", pause=True)
+        facts = replace(facts, cluster=fresh)
+        again = self.decide(facts)
+        if again.step is Step.PAUSED:
+            if again.make_movable is not None:
+                await self._make_movable(facts, again.make_movable)
             raise Conflict(409, "Conflict", f"Cluster {key_of(about)} is paused by now")
-        last = replace(last, version=facts.host.metadata.resource_version)
-        return await self._carry_out(facts, (last,))
+        return await self._carry_out(facts, (replace(last, version=version),))
 
     # -- writing
 

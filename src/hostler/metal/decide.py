@@ -11,7 +11,8 @@ from hostler.kube.kinds import SECRET
 from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.claiming.choose import Choice, Wish, WrongSelector
-from hostler.metal.model import FAILED, HOST_LOST, SUCCESS, Decision, Facts, Said, Step, Write
+from hostler.metal.data.decide import ask_writes, let_go_writes
+from hostler.metal.model import FAILED, HOST_LOST, SUCCESS, Decision, Facts, MakeMovable, Said, Step, Write
 from hostler.metal.moving import is_movable, is_moved_away, unpause_change
 from hostler.metal.provisioning import claim_write, host_write, intent_write, user_data_of, wrong_spec
 from hostler.metal.release import ELSEWHERE_SECONDS, decide_release
@@ -37,21 +38,25 @@ def decide_machine(facts: Facts, *, fast_track: bool = False) -> Decision:
         return Decision(why, step=Step.MOVED)
     if facts.paused:
         why = "It is paused, or its Cluster is; nothing else is done."
-        because = "" if host is None or is_movable(host) else f"Cluster {facts.cluster_name} is paused"
-        return Decision(why, said=(PAUSED,), step=Step.PAUSED, make_movable=because)
+        movable = None
+        if host is not None and not is_movable(host):
+            movable = MakeMovable(f"Cluster {facts.cluster_name} is paused", pause=True)
+        return Decision(why, said=(PAUSED,), step=Step.PAUSED, make_movable=movable)
     if why := facts.host_unreadable:
         said = Said(names.ASSOCIATED, False, "HostUnreadable", why)
         shown = conditions_without_host(facts, said, keep_ready=True)
         return Decision(why, said=shown, step=Step.UNREADABLE, wake=UNREADABLE_SECONDS)
-    return replace(_goes_on(facts, fast_track), make_movable=why_make_movable(facts), unpause=unpause_writes(facts))
+    return replace(_goes_on(facts, fast_track), make_movable=make_movable(facts), unpause=unpause_writes(facts))
 
 
 def _goes_on(facts: Facts, fast_track: bool) -> Decision:
     if facts.machine.metadata.deletion_timestamp:
-        return replace(decide_release(facts, fast_track=fast_track), step=Step.RELEASE)
+        found = decide_release(facts, fast_track=fast_track)
+        return replace(found, writes=(*let_go_writes(facts), *found.writes), step=Step.RELEASE)
     if facts.associated:
         found = decide_associated(facts)
-        return replace(found, writes=(*own_writes(facts), *found.writes), said=(*found.said, UNPAUSED), step=Step.KEEP)
+        writes = (*own_writes(facts), *found.writes, *ask_writes(facts))
+        return replace(found, writes=writes, said=(*found.said, UNPAUSED), step=Step.KEEP)
     if (waits := why_none(facts)) is not None:
         wake = ELSEWHERE_SECONDS if facts.elsewhere else None
         return Decision(waits.message, said=conditions_without_host(facts, waits), step=Step.WAIT, wake=wake)
@@ -172,12 +177,12 @@ def decide_associated(facts: Facts) -> Decision:
     return Decision(why, tuple(writes), tuple(said), status, min((one for one in (wake, look) if one), default=None))
 
 
-def why_make_movable(facts: Facts) -> str:
-    """Why a host that another party has paused is given its status, so that it can be moved; empty: it need not be."""
+def make_movable(facts: Facts) -> MakeMovable | None:
+    """A host that another party has paused is given its status, so that it can be moved; None: it need not be."""
     host = facts.host if facts.associated else None
     if host is None or names.PAUSED not in host.metadata.annotations or unpause_writes(facts) or is_movable(host):
-        return ""
-    return "another party has paused it"
+        return None
+    return MakeMovable("another party has paused it", pause=False)
 
 
 def unpause_writes(facts: Facts) -> tuple[Write, ...]:

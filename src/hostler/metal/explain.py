@@ -18,7 +18,7 @@ from hostler.metal.claiming.choose import Wish
 from hostler.metal.controller import MachineController
 from hostler.metal.decide import decide_claim
 from hostler.metal.listing import line_of
-from hostler.metal.model import Facts, Write
+from hostler.metal.model import Facts, MakeMovable, Write
 from hostler.metal.remediation.controller import RemediationController
 from hostler.metal.remediation.decide import decide_remediation
 from hostler.metal.scope import Scope
@@ -83,11 +83,11 @@ class MetalExplainers:
         forecast = simulate_machine(facts, hosts, self.keeper.rules, self.clock())
         return explain_forecast(forecast, self.gate() or "")
 
-    def _pausing(self, facts: Facts, why: str) -> tuple[Action, ...]:
+    def _pausing(self, facts: Facts, wanted: MakeMovable | None) -> tuple[Action, ...]:
         host = facts.host
-        if host is None or not why:
+        if host is None or wanted is None:
             return ()
-        return (Action("patch", f"baremetalhost/{host.metadata.name}", why, held_back=self.gate() or ""),)
+        return (Action("patch", f"baremetalhost/{host.metadata.name}", wanted.why, held_back=self.gate() or ""),)
 
     def _choosing(self, facts: Facts, wish: Wish, seen: tuple[FactSeen, ...]) -> Explanation:
         choice = self.keeper.claims.choose(wish)

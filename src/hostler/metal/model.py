@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -16,6 +16,7 @@ from hostler.apis.metal3 import (
     Metal3MachineTemplate,
     SecretRef,
 )
+from hostler.apis.metal3_data import DataClaim
 from hostler.host.conditions import Condition, Status
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, key_of
@@ -48,6 +49,14 @@ class Rendered:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """The claim by which this machine asks for its data, if there is one; `labels`: of one that is made."""
+
+    claim: DataClaim | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSeen:
     """The node of this machine in its own cluster: found, or a sentence why not (yet)."""
 
@@ -67,6 +76,7 @@ class Facts:
     host: BareMetalHost | None = None
     reuse: str = ""
     rendered: Rendered | None = None
+    data_claim: ClaimSeen | None = None  # None: it is not known whether there is one
     node: NodeSeen | None = None
     secret_problem: str = ""
     secret_cluster: str | None = None  # the cluster that the BMC secret is labelled with; None: it is not known
@@ -134,7 +144,7 @@ class Write:
     version: str = ""
     subresource: str | None = None
     verb: str = "patch"
-    uid: str = ""
+    uid: str = ""  # of what is deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,17 @@ class Said:
         return Metal3Condition(
             type=self.type, status=status, reason=self.reason, message=self.message, observed_generation=generation
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MakeMovable:
+    """The host gets its status in an annotation, so that clusterctl may copy it; `pause`: and our pause, too.
+
+    What is written depends on the whole host, which is read again for it (`moving.movable_write`).
+    """
+
+    why: str
+    pause: bool
 
 
 class Step(StrEnum):
@@ -177,7 +198,7 @@ class Decision:
     step: Step = Step.KEEP
     unpause: tuple[Write, ...] = ()  # before all others: our pause of the host is taken back
     wish: Wish | None = None  # with CLAIM: what it wants of a host
-    make_movable: str = ""  # why the host is paused with its status; what is written depends on the whole host
+    make_movable: MakeMovable | None = None
 
 
 def consumer_key(host: BareMetalHost) -> str:
@@ -206,3 +227,7 @@ def owner_key(meta: Metadata, kind: str) -> str:
 def held_by(host: BareMetalHost) -> tuple[str, ...]:
     """The annotations of remediations that keep it off."""
     return tuple(name for name in host.metadata.annotations if name.startswith(names.REMEDIATION_POWER_OFF))
+
+
+def owner_reference(kind: Kind, meta: Metadata) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "uid": meta.uid, "controller": True}

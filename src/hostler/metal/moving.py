@@ -21,7 +21,7 @@ from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost, OwnedMetadata, Owner
 from hostler.kube.records import Metadata
 from hostler.metal import names
-from hostler.metal.model import Write
+from hostler.metal.model import MakeMovable, Write
 
 UNBLOCKED: dict[str, Any] = {"annotations": {names.BLOCK_MOVE: None}}
 
@@ -65,13 +65,13 @@ def pause_change(whole: Mapping[str, Any], machine: Metadata, *, pause: bool) ->
     return {"metadata": {"annotations": change, **owner_change(meta, machine)}} if change else {}
 
 
-def movable_write(whole: Mapping[str, Any], machine: Metadata, why: str, *, pause: bool) -> Write | None:
+def movable_write(whole: Mapping[str, Any], machine: Metadata, wanted: MakeMovable) -> Write | None:
     """The write that makes a host movable, for the version that was read; None: nothing is to change."""
-    change, meta = pause_change(whole, machine, pause=pause), whole["metadata"]
+    change, meta = pause_change(whole, machine, pause=wanted.pause), whole["metadata"]
     if not change:
         return None
     name, namespace, version = str(meta["name"]), str(meta["namespace"]), str(meta["resourceVersion"])
-    return Write(metal3.BARE_METAL_HOST, name, namespace, change, why, version=version)
+    return Write(metal3.BARE_METAL_HOST, name, namespace, change, wanted.why, version=version)
 
 
 def unpause_change(host: BareMetalHost) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import msgspec
 
 from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
+from hostler.apis.metal3_data import DataClaim
 from hostler.instant import Instant
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import key_of
@@ -120,8 +121,7 @@ class _Course:
             decision = self._decide()
         if decision.make_movable and self._facts.host is not None:
             whole = msgspec.to_builtins(self._facts.host)
-            pause = decision.step is Step.PAUSED
-            write = movable_write(whole, self._facts.machine.metadata, decision.make_movable, pause=pause)
+            write = movable_write(whole, self._facts.machine.metadata, decision.make_movable)
             if write is not None:
                 yield self._apply(write)
         yield from map(self._apply, decision.writes)
@@ -143,6 +143,9 @@ class _Course:
             machine = self._patched(self._facts.machine, write.body)
             self._facts = replace(self._facts, machine=machine)
             self._gone = bool(machine.metadata.deletion_timestamp) and not machine.metadata.finalizers
+        elif write.kind == metal3.METAL3_DATA_CLAIM and self._facts.data_claim is not None:
+            made = msgspec.convert(write.body, DataClaim) if write.verb == "create" else None
+            self._facts = replace(self._facts, data_claim=replace(self._facts.data_claim, claim=made))
         elif write.kind == SECRET:
             label = write.body["metadata"]["labels"][capi.CLUSTER_NAME]
             self._facts = replace(self._facts, secret_cluster=label or "")

@@ -12,13 +12,13 @@ from hostler.instant import Instant
 from hostler.kube.cache import Cache
 from hostler.kube.client import Client, How
 from hostler.kube.clusters import Clusters
-from hostler.kube.errors import NotFound
+from hostler.kube.errors import AlreadyExists, NotFound
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import Kind
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata, Object
 from hostler.kube.writer import Writer
-from hostler.metal.caches import Caches
+from hostler.metal.caches import Caches, DataCaches
 from hostler.metal.model import Write
 
 
@@ -27,6 +27,7 @@ class Toolbox:
     """Made once by the capability. `writer_for`: the same budget for a workload cluster, whose client is given."""
 
     caches: Caches
+    data: DataCaches
     client: Client
     writer: Writer
     recorder: Recorder
@@ -37,15 +38,37 @@ class Toolbox:
 
     async def send(self, write: Write) -> Any:
         """One decided write; what the object is now, or None in a dry run. The cache of its kind shows it at once."""
+        cache = self._cache_of(write.kind)
+        if write.verb == "delete":
+            return await self._delete(write)
+        if write.verb == "create":
+            return await self._create(cache, write)
         body = write.body
         if write.version:
             body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": write.version}}
         how = How.APPLY if write.verb == "apply" else How.MERGE
-        cache = self.caches.by_kind.get(write.kind) or Cache(write.kind, Object)
         return await cache.patch(
             self.writer, write.name, body, write.namespace, why=write.why, subresource=write.subresource, how=how,
             force=how is How.APPLY,
         )  # fmt: skip
+
+    def _cache_of(self, kind: Kind) -> Cache[Any]:
+        known: tuple[Cache[Any], ...] = (self.caches.hosts, self.caches.machines, self.caches.remediations)
+        return next((one for one in (*known, self.data.claims) if one.kind == kind), None) or Cache(kind, Object)
+
+    async def _create(self, cache: Cache[Any], write: Write) -> Any:
+        """What is there already needs nothing: another process, or an earlier look, was faster."""
+        try:
+            return await cache.create(self.writer, write.body, write.namespace, why=write.why)
+        except AlreadyExists:
+            return None
+
+    async def _delete(self, write: Write) -> None:
+        """What is gone already needs nothing."""
+        try:
+            await self.writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
+        except NotFound:
+            return
 
 
 async def delete(writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, why: str) -> None:
@@ -68,7 +91,3 @@ async def drop_finalizers(
         await writer.patch(kind, meta.name, body, meta.namespace, type=Object, why=why)
     except NotFound:
         return
-
-
-def owner_reference(kind: Kind, meta: Metadata) -> dict[str, Any]:
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta.name, "uid": meta.uid, "controller": True}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hostler.apis import capi, metal3
@@ -11,11 +11,11 @@ from hostler.apis.metal3_data import Data, DataTemplate, IpAddressSpec, IpClaim,
 from hostler.kube.errors import AlreadyExists
 from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
-from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import DataCaches, owner_datas
+from hostler.metal.caches import owner_datas
 from hostler.metal.data.content import Context, pools_of
-from hostler.metal.toolbox import delete, drop_finalizers, owner_reference
+from hostler.metal.model import owner_reference
+from hostler.metal.toolbox import Toolbox, delete, drop_finalizers
 
 GONE = "the Metal3Data it was for is gone"
 UNUSED = "no host is installed with its address"
@@ -24,11 +24,9 @@ UNUSED = "no host is installed with its address"
 class Addresses:
     """Claims addresses for a Metal3Data and gives them back."""
 
-    def __init__(
-        self, data: DataCaches, writer: Writer, *, by_host_name: bool = False, labels: Mapping[str, str] | None = None
-    ) -> None:
-        """`labels`: of every claim that is made, beside those that say what it is for."""
-        self._data, self._writer, self._by_host_name, self._labels = data, writer, by_host_name, labels or {}
+    def __init__(self, tools: Toolbox, *, by_host_name: bool = False) -> None:
+        self._data, self._writer, self._by_host_name = tools.data, tools.writer, by_host_name
+        self._labels = tools.caches.scope.labels  # of every claim that is made, beside those that say what it is for
 
     def _name_of(self, data: Data, pool: PoolRef, host: BareMetalHost) -> str:
         return f"{host.metadata.name if self._by_host_name and pool.metal3 else data.metadata.name}-{pool.name}"

@@ -5,6 +5,7 @@ Keys: `claim:NS/NAME`, `data:NS/NAME`, `template:NS/NAME`. What a machine sees o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -13,15 +14,15 @@ from hostler.apis import capi, metal3
 from hostler.apis.metal3 import Metal3Machine, OwnedMetadata
 from hostler.apis.metal3_data import Data, DataClaim, DataTemplate
 from hostler.kube.cache import Cache
-from hostler.kube.errors import AlreadyExists, Invalid
+from hostler.kube.errors import Invalid
 from hostler.kube.records import Metadata, key_of
 from hostler.metal import names
-from hostler.metal.caches import UNREAD_SECONDS, DataCaches
+from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.data.addresses import Addresses
-from hostler.metal.data.decide import in_use, of_other_template, owned, rendered_for, unfit
+from hostler.metal.data.decide import in_use, rendered_for, unfit
 from hostler.metal.data.rendering import LONGEST, DataRenderer, InTheWay
-from hostler.metal.model import Facts, Rendered
-from hostler.metal.toolbox import Toolbox, delete, drop_finalizers, owner_reference
+from hostler.metal.model import ClaimSeen, Facts, Rendered, owner_reference
+from hostler.metal.toolbox import Toolbox, delete, drop_finalizers
 
 log = structlog.get_logger("hostler.metal")
 
@@ -72,15 +73,24 @@ REFUSED_SECONDS = 300.0
 class DataController:
     """Reconciles data, and answers what a machine needs to know of its own."""
 
-    def __init__(self, tools: Toolbox, data: DataCaches, *, by_host_name: bool = False) -> None:
-        self._caches, self._data, self._writer = tools.caches, data, tools.writer
-        self._addresses = Addresses(data, tools.writer, by_host_name=by_host_name, labels=tools.caches.scope.labels)
-        self._renderer = DataRenderer(tools, data, self._addresses)
+    def __init__(self, tools: Toolbox, *, by_host_name: bool = False) -> None:
+        self._caches, self._data, self._writer = tools.caches, tools.data, tools.writer
+        self._addresses = Addresses(tools, by_host_name=by_host_name)
+        self._renderer = DataRenderer(tools, self._addresses)
         self._indexes = Indexes()
         self._in_the_way: dict[str, float] = {}  # data -> how long its last pause was
-        data.datas.store.listen(self._indexes.changed)
+        tools.data.datas.store.listen(self._indexes.changed)
 
     # -- for machines
+
+    def add_facts(self, facts: Facts) -> Facts:
+        """The facts with those about the machine's data."""
+        machine = facts.machine
+        seen = None
+        if not self._data.unread():
+            seen = ClaimSeen(self._data.claims.store.get(key_of(machine.metadata)), self._caches.scope.labels)
+        rendered = self.rendered(machine) if machine.spec.data_template is not None else None
+        return replace(facts, rendered=rendered, data_claim=seen)
 
     def rendered(self, machine: Metal3Machine) -> Rendered:
         """How far the data of this machine is. What is ready is ready for the host it has, and for no other."""
@@ -121,40 +131,6 @@ class DataController:
 
     def _of_claim(self, key: str) -> Data | None:
         return next(iter(self._data.datas.store.by("claim", key)), None)
-
-    async def ask(self, facts: Facts) -> None:
-        """Make the machine's claim, once it has a host: only then is known what is to be rendered."""
-        meta, template = facts.machine.metadata, facts.machine.spec.data_template
-        if template is None or self._data.unread():
-            return
-        if (claim := self._data.claims.store.get(key_of(meta))) is not None:
-            anew = of_other_template(claim, facts.machine) and facts.host is not None and not facts.host.imaged
-            if anew and owned(claim, facts.machine) and not claim.metadata.deletion_timestamp:
-                why = f"Metal3Machine {meta.name} wants its data from {template.name} now"
-                await delete(self._writer, metal3.METAL3_DATA_CLAIM, claim.metadata, why)
-            return
-        body = {
-            "metadata": {
-                "name": meta.name, "namespace": meta.namespace,
-                "labels": {capi.CLUSTER_NAME: facts.cluster_name, **self._caches.scope.labels},
-                "finalizers": [names.DATA_CLAIM_FINALIZER],
-                "ownerReferences": [owner_reference(metal3.METAL3_MACHINE, meta)],
-            },
-            "spec": {"template": {"name": template.name, "namespace": meta.namespace}},
-        }  # fmt: skip
-        why = f"data for Metal3Machine {meta.name}"
-        try:
-            await self._data.claims.create(self._writer, body, meta.namespace, why=why)
-        except AlreadyExists:
-            return
-
-    async def let_go(self, machine: Metal3Machine) -> None:
-        """The machine goes, and its data with it."""
-        claim = self._data.claims.store.get(key_of(machine.metadata))
-        if claim is None or claim.metadata.deletion_timestamp:
-            return
-        why = f"Metal3Machine {machine.metadata.name} goes"
-        await delete(self._writer, metal3.METAL3_DATA_CLAIM, claim.metadata, why)
 
     # -- reconciling
 

@@ -1,14 +1,15 @@
-"""Whose data it is: which host it was rendered for, which claim is a machine's, and whether it is in use. Pure."""
+"""Whose data it is, how far it is, and whether it is in use; when a machine claims it and lets it go. Pure."""
 
 from __future__ import annotations
 
 import msgspec
 
-from hostler.apis import metal3
+from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.apis.metal3_data import Data, DataClaim
 from hostler.kube.records import Metadata, Record
 from hostler.metal import names
+from hostler.metal.model import Facts, Write, owner_reference
 from hostler.metal.names import RENDERED_FOR
 
 
@@ -78,3 +79,45 @@ def whose(secret: RenderedSecret) -> str:
     if stranger is not None:
         return f"it belongs to {stranger.kind} {stranger.name}"
     return "" if secret.type == names.SECRET_TYPE else f"its type is {secret.type or 'not known'}"
+
+
+# -- the claim of a machine
+
+
+def ask_writes(facts: Facts) -> tuple[Write, ...]:
+    """Claim data once the machine has a host: only then is known what is to be rendered. Of another template: again."""
+    machine, template, seen = facts.machine, facts.machine.spec.data_template, facts.data_claim
+    if template is None or seen is None:
+        return ()
+    meta, claim = machine.metadata, seen.claim
+    if claim is not None:
+        unused = facts.host is not None and not facts.host.imaged
+        if not (unused and of_other_template(claim, machine) and owned(claim, machine)):
+            return ()
+        return _delete(claim, f"Metal3Machine {meta.name} wants its data from {template.name} now")
+    body = {
+        "metadata": {
+            "name": meta.name, "namespace": meta.namespace,
+            "labels": {capi.CLUSTER_NAME: facts.cluster_name, **seen.labels},
+            "finalizers": [names.DATA_CLAIM_FINALIZER],
+            "ownerReferences": [owner_reference(metal3.METAL3_MACHINE, meta)],
+        },
+        "spec": {"template": {"name": template.name, "namespace": meta.namespace}},
+    }  # fmt: skip
+    why = f"data for Metal3Machine {meta.name}"
+    return (Write(metal3.METAL3_DATA_CLAIM, meta.name, meta.namespace, body, why, verb="create"),)
+
+
+def let_go_writes(facts: Facts) -> tuple[Write, ...]:
+    """The machine goes, and its data with it; not while a host of another namespace may have its addresses."""
+    seen = facts.data_claim
+    if seen is None or seen.claim is None or facts.elsewhere:
+        return ()
+    return _delete(seen.claim, f"Metal3Machine {facts.machine.metadata.name} goes")
+
+
+def _delete(claim: DataClaim, why: str) -> tuple[Write, ...]:
+    meta = claim.metadata
+    if meta.deletion_timestamp:
+        return ()
+    return (Write(metal3.METAL3_DATA_CLAIM, meta.name, meta.namespace, {}, why, verb="delete", uid=meta.uid),)

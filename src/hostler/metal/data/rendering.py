@@ -15,12 +15,11 @@ from hostler.kube.kinds import SECRET
 from hostler.kube.records import Metadata, Object
 from hostler.kube.writer import Writer
 from hostler.metal import names
-from hostler.metal.caches import DataCaches
 from hostler.metal.data.addresses import Addresses
 from hostler.metal.data.content import CannotRender, Context, check_links, render_meta_data, render_network_data
 from hostler.metal.data.decide import RenderedSecret, is_installed_with, names_secrets, rendered_for, whose
-from hostler.metal.model import owner_key
-from hostler.metal.toolbox import Toolbox, owner_reference
+from hostler.metal.model import owner_key, owner_reference
+from hostler.metal.toolbox import Toolbox
 
 log = structlog.get_logger("hostler.metal")
 
@@ -59,9 +58,9 @@ LONGEST = 512  # of an error message, by the CRD
 
 
 class DataRenderer:
-    def __init__(self, tools: Toolbox, data: DataCaches, addresses: Addresses) -> None:
-        self._caches, self._client, self._writer = tools.caches, tools.client, tools.writer
-        self._data, self._addresses = data, addresses
+    def __init__(self, tools: Toolbox, addresses: Addresses) -> None:
+        self._caches, self._data, self._client = tools.caches, tools.data, tools.client
+        self._writer, self._addresses = tools.writer, addresses
 
     def context_of(self, data: Data) -> Context | str:
         """Everything the rendering needs; a sentence where something is not there yet."""

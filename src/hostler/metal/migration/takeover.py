@@ -7,7 +7,6 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -128,7 +127,7 @@ def machine_lines(facts: Facts, decision: Decision) -> Iterator[Line]:
             yield write_line(write)
     if decision.make_movable and facts.host is not None:
         what = f"baremetalhost/{key_of(facts.host.metadata)}"
-        yield Line(Effect.WRITE, what, f"It is paused, with its status for a move: {decision.make_movable}.")
+        yield Line(Effect.WRITE, what, f"It is paused, with its status for a move: {decision.make_movable.why}.")
     if decision.step is Step.CLAIM:
         yield Line(Effect.WRITE, f"metal3machine/{key_of(machine.metadata)}", decision.why)
     if line := judged_line(facts, decision):
@@ -238,15 +237,13 @@ def _decided(
     """What the operator would decide for each machine, and for each host that is kept for a machine to come."""
     writer = Writer(client, "metal", gate=lambda: "a check writes nothing", budget=WriteBudget(1.0), dry_run=True)
     tools = Toolbox(
-        caches, client, writer, Recorder(writer, "takeover", metrics), metrics, Clusters(client), lambda _: writer
+        caches, data, client, writer, Recorder(writer, "takeover", metrics), metrics, Clusters(client), lambda _: writer
     )
-    desk = DataController(tools, data)
+    data_controller = DataController(tools)
     for machine in sorted(caches.machines.store, key=lambda one: (one.metadata.namespace, one.metadata.name)):
         if scope.why_outside(machine.metadata):
             continue
-        facts = caches.facts(machine)
-        if machine.spec.data_template is not None:
-            facts = replace(facts, rendered=desk.rendered(machine))
+        facts = data_controller.add_facts(caches.facts(machine))
         yield from machine_lines(facts, decide_machine(facts, fast_track=fast_track))
     keeper = ReservedHostController(tools)
     for key in sorted(keeper.reserved()):
