@@ -30,7 +30,7 @@ from hostler.metal.host_layers import MetalSource
 from hostler.metal.model import Facts, NodeSeen, Step, Write
 from hostler.metal.nodes import NodeFinder
 from hostler.metal.remediation.controller import RemediationController
-from hostler.metal.status import settled, status_write
+from hostler.metal.status import is_settled, status_write
 from hostler.sandbox.hosts.model import Memory, Pace, Put, Secret
 from hostler.sandbox.hosts.walk import Look
 from tests.unit.metal_tools import toolbox
@@ -121,7 +121,7 @@ class Course:
         if decision.step is Step.KEEP:
             host = self.facts().host
             assert host is not None
-            if host.state == "provisioned" and not settled(self.facts().machine):
+            if host.state == "provisioned" and not is_settled(self.facts().machine):
                 self.node = NodeSeen(host.metadata.name, f"metal3://n/{host.metadata.name}/m")
             if decision.writes or self.node is not None:
                 tried, decision = decision.writes, decide_machine(self.facts())

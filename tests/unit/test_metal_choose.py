@@ -22,11 +22,11 @@ from hostler.metal.claiming.choose import (
     WrongSelector,
     choose,
     compile_selector,
-    unmet,
+    find_unmet,
 )
-from hostler.metal.claiming.free_hosts import Bag, FreeHosts, Waiting, free
+from hostler.metal.claiming.free_hosts import Bag, FreeHosts, Waiting, is_free
 from hostler.metal.claiming.refusal import Refusal, Refused, count_refusals, group_refusals, summarize_groups
-from hostler.metal.listing import Capacity, capacity
+from hostler.metal.listing import Capacity, count_capacity
 from hostler.metal.names import HOST_ANNOTATION, PAUSED
 
 REUSE = "infrastructure.cluster.x-k8s.io/node-reuse"
@@ -99,8 +99,8 @@ def test_every_operator_in_any_case(
         {"matchExpressions": [{"key": "k", "operator": operator, "values": values}]}, HostSelector
     )
     required = compile_selector(selector)
-    assert unmet(required, matching) is None
-    assert unmet(required, other) is not None
+    assert find_unmet(required, matching) is None
+    assert find_unmet(required, other) is not None
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_every_refusal_says_why(one: BareMetalHost, why: str) -> None:
     choice = chosen([one])
     assert choice.host is None
     assert texts(choice) == {"n/h": why}
-    assert not free(one) or REUSE in one.metadata.labels
+    assert not is_free(one) or REUSE in one.metadata.labels
 
 
 def test_a_host_of_a_host_claim_is_not_taken_though_it_is_reserved_or_named() -> None:
@@ -270,7 +270,7 @@ def test_how_many_machines_of_a_template_fit_and_what_limits() -> None:
     def fits(policy: Policy = Policy(), **spec: Any) -> Capacity:
         image = {"url": "http://x/os.raw", "checksum": "abc"}
         body = {"metadata": {"name": "t", "namespace": "n"}, "spec": {"template": {"spec": {"image": image, **spec}}}}
-        return capacity("n/t", msgspec.convert(body, Metal3MachineTemplate), hosts, policy)
+        return count_capacity("n/t", msgspec.convert(body, Metal3MachineTemplate), hosts, policy)
 
     taken = host("c", consumer=consumer("x"), labels={"rack": "1"})
     hosts = [host("a", labels={"rack": "1", DOMAIN: "one"}), host("b", labels={"rack": "2"}), taken]

@@ -13,9 +13,9 @@ from hostler.apis.capi import Cluster, Machine
 from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Metal3MachineTemplate, Owner, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
-from hostler.metal.claiming.reservations import abandoned
+from hostler.metal.claiming.reservations import why_abandoned
 from hostler.metal.clusters import cluster_change, endpoint_change, pause_change
-from hostler.metal.decide import decide_associated, not_yet, why_none
+from hostler.metal.decide import decide_associated, why_no_host, why_not_yet
 from hostler.metal.model import Facts, NodeSeen, Rendered, Said
 from hostler.metal.moving import unpause_change
 from hostler.metal.provisioning import host_change, wrong_spec
@@ -85,7 +85,7 @@ def reusing() -> dict[str, Any]:
     ],
 )
 def test_what_a_machine_waits_for(known: Facts, reason: str) -> None:
-    said = not_yet(known)
+    said = why_not_yet(known)
     assert said is not None
     assert said.reason == reason
     assert said.message.endswith(".")
@@ -93,7 +93,7 @@ def test_what_a_machine_waits_for(known: Facts, reason: str) -> None:
 
 def test_a_machine_may_bring_its_own_user_data() -> None:
     known = facts(machine=machine(userData={"name": "mine"}), owner=owner(bootstrap={}))
-    assert not_yet(known) is None
+    assert why_not_yet(known) is None
     assert host_change(known, host())["spec"]["userData"] == {"name": "mine", "namespace": "n"}
 
 
@@ -351,9 +351,9 @@ def test_a_host_whose_status_is_not_restored_yet_is_not_taken_for_an_empty_one()
 def test_a_machine_that_was_a_node_is_given_no_other_host_though_its_status_was_not_moved_with_it() -> None:
     named = {names.HOST_ANNOTATION: "n/h"}
     was = machine(named, providerID="metal3://n/h/m")
-    assert (said := why_none(facts(machine=was))) is not None
+    assert (said := why_no_host(facts(machine=was))) is not None
     assert said.reason == "HostLost"
-    assert why_none(facts(machine=machine(named))) is None, "one that was none yet gets another"
+    assert why_no_host(facts(machine=machine(named))) is None, "one that was none yet gets another"
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_machine_that_was_a_node_is_given_no_other_host_though_its_status_was_
 )
 def test_a_machine_that_was_a_node_gets_no_second_host_though_it_names_none(provider: str, says: str) -> None:
     """The annotation may be taken off by hand or by a restore; the provider id says that it had a host."""
-    said = why_none(facts(machine=machine(providerID=provider)))
+    said = why_no_host(facts(machine=machine(providerID=provider)))
     assert said is not None
     assert said.reason == "HostLost"
     assert says in said.message
@@ -461,13 +461,13 @@ def kept(label: str, consumer: str = "Cluster", **more: str) -> BareMetalHost:
 
 def test_a_host_kept_for_nobody_is_freed() -> None:
     clusters = {"c": cluster(controlPlaneRef={"name": "kcp"})}
-    assert abandoned(kept("md-a"), {"a"}, clusters) == ""
-    assert abandoned(kept("cp-kcp"), set(), clusters) == ""
-    assert abandoned(kept("md-a"), set(), clusters) == "MachineDeployment a is gone"
-    assert abandoned(kept("cp-other"), set(), clusters) == "control plane other is gone"
-    assert abandoned(kept("md-a"), {"a"}, {}) == "Cluster c is gone"
-    assert abandoned(kept("md-a", "Metal3Machine"), set(), {}) == "", "still on its way out of a machine"
-    assert abandoned(host(), set(), {}) == ""
+    assert why_abandoned(kept("md-a"), {"a"}, clusters) == ""
+    assert why_abandoned(kept("cp-kcp"), set(), clusters) == ""
+    assert why_abandoned(kept("md-a"), set(), clusters) == "MachineDeployment a is gone"
+    assert why_abandoned(kept("cp-other"), set(), clusters) == "control plane other is gone"
+    assert why_abandoned(kept("md-a"), {"a"}, {}) == "Cluster c is gone"
+    assert why_abandoned(kept("md-a", "Metal3Machine"), set(), {}) == "", "still on its way out of a machine"
+    assert why_abandoned(host(), set(), {}) == ""
 
 
 def test_the_label_of_a_kept_host_is_one_that_the_api_server_takes() -> None:
@@ -478,16 +478,16 @@ def test_the_label_of_a_kept_host_is_one_that_the_api_server_takes() -> None:
     assert label != names.reuse_label("md", other)
     assert names.reuse_label("md", "a" * 60) == "md-" + "a" * 60, "as the Go provider has it wherever that is possible"
     clusters = {"c": cluster(controlPlaneRef={"name": long})}
-    assert abandoned(kept(label), {long}, clusters) == ""
-    assert abandoned(kept(names.reuse_label("cp", long)), set(), clusters) == ""
-    assert abandoned(kept(label), {other}, clusters).endswith(" is gone")
+    assert why_abandoned(kept(label), {long}, clusters) == ""
+    assert why_abandoned(kept(names.reuse_label("cp", long)), set(), clusters) == ""
+    assert why_abandoned(kept(label), {other}, clusters).endswith(" is gone")
 
 
 def test_a_cluster_of_somebody_else_keeps_its_host_and_so_does_one_that_is_paused() -> None:
-    assert abandoned(kept("md-a", apiVersion="example.org/v1"), set(), {}) == ""
-    assert abandoned(kept("md-a", namespace="other"), set(), {}) == ""
+    assert why_abandoned(kept("md-a", apiVersion="example.org/v1"), set(), {}) == ""
+    assert why_abandoned(kept("md-a", namespace="other"), set(), {}) == ""
     # It may be on its way to another management cluster: its deployments are gone from here before it is.
-    assert abandoned(kept("md-a"), set(), {"c": cluster(paused=True)}) == ""
+    assert why_abandoned(kept("md-a"), set(), {"c": cluster(paused=True)}) == ""
 
 
 def test_an_endpoint_without_a_port_gets_the_default_one() -> None:

@@ -28,8 +28,8 @@ from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
 from hostler.metal.claiming.reservations import ReservedHostController
 from hostler.metal.controller import MachineController
 from hostler.metal.data.controller import DataController
-from hostler.metal.data.decide import RenderedSecret, whose
-from hostler.metal.decide import why_none
+from hostler.metal.data.decide import RenderedSecret, why_not_ours
+from hostler.metal.decide import why_no_host
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.model import Step
 from hostler.metal.nodes import NodeFinder
@@ -243,7 +243,7 @@ def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
         machine = room.caches.machines.store.get("n/m")
         assert machine is not None
         facts = keeper.facts(machine)
-        lost = why_none(facts)
+        lost = why_no_host(facts)
         assert says in (lost.message if lost is not None else "")
         assert (lost is None) == (not says)
         explained = MetalExplainers(keeper, room.remediator, lambda: None, lambda: NOW).machine("n/m")
@@ -596,7 +596,7 @@ def test_a_kept_host_whose_machine_was_removed_by_force_waits_for_nobody() -> No
 )
 def test_only_a_secret_that_we_have_made_is_written_anew(type: str, owners: list[dict[str, str]], says: str) -> None:
     secret = {"metadata": {"name": "m-metadata", "ownerReferences": owners}, "type": type}
-    assert whose(msgspec.convert(secret, RenderedSecret)) == says
+    assert why_not_ours(msgspec.convert(secret, RenderedSecret)) == says
 
 
 def test_words_that_thousands_of_records_have_in_common_are_kept_once() -> None:

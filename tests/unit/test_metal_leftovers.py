@@ -19,7 +19,7 @@ from hostler.errors import Complaint, Exit
 from hostler.explain.doctor import Level
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.metal import names
-from hostler.metal.migration.leftovers import TRIES, Leftovers, findings, refuse_mid_move, take_back
+from hostler.metal.migration.leftovers import TRIES, Leftovers, leftover_findings, refuse_mid_move, take_back
 from tests.unit.answering import answering
 from tests.unit.test_cli import hostler
 
@@ -69,7 +69,7 @@ def test_a_host_that_clusterctl_may_wait_for_is_not_let_go() -> None:
 def test_the_doctor_names_hosts_left_behind_now_and_after_a_move(
     left: Fact[Leftovers], labels: Fact[tuple[str, ...]], on: Fact[bool], says: str
 ) -> None:
-    found = list(findings(left, labels, on=on))
+    found = list(leftover_findings(left, labels, on=on))
     assert [one.level for one in found] == ([Level.WARNING] if says else [])
     assert all(says in one.why and one.fix for one in found)
 

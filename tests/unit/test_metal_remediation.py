@@ -18,8 +18,8 @@ from hostler.metal import names
 from hostler.metal.claiming.refusal import Refusal, Refused, why_not_free
 from hostler.metal.clusters import cluster_change
 from hostler.metal.model import Said, Write
-from hostler.metal.nodes import label_change, prefixes_of, synced_labels
-from hostler.metal.remediation.decide import LOOK_SECONDS, counted, decide_remediation, is_off
+from hostler.metal.nodes import label_change, read_prefixes, select_labels
+from hostler.metal.remediation.decide import LOOK_SECONDS, count_from_step, decide_remediation, is_off
 from hostler.metal.remediation.model import (
     FAILED,
     GIVEN_UP,
@@ -437,7 +437,7 @@ def test_a_clock_set_forward_neither_reboots_a_host_again_nor_gives_it_up(limit:
 
     def step() -> Step:
         facts = replace(rack.facts(), node=rack.seen())
-        return decide_remediation(replace(facts, remediation=counted(facts.remediation, set_at)), rack.now)
+        return decide_remediation(replace(facts, remediation=count_from_step(facts.remediation, set_at)), rack.now)
 
     assert step().event not in ("Retrying", "HostUnhealthy"), "the host had no time to come up"
     rack.now += 590
@@ -450,8 +450,8 @@ def test_a_clock_set_before_an_attempt_does_not_touch_it() -> None:
     rack = Rack()
     running(rack, WAITING, asked=False)
     facts = rack.facts()
-    assert counted(facts.remediation, rack.now - 700) == facts.remediation
-    assert counted(msgspec.convert(Rack().remediation, Remediation), rack.now).status.last_remediated == ""
+    assert count_from_step(facts.remediation, rack.now - 700) == facts.remediation
+    assert count_from_step(msgspec.convert(Rack().remediation, Remediation), rack.now).status.last_remediated == ""
 
 
 def test_a_host_that_is_powered_on_late_has_time_to_come_up() -> None:
@@ -548,8 +548,8 @@ def test_what_has_no_time_left_is_not_looked_at_without_a_pause(phase: str, aske
 
 
 def test_only_differences_of_the_named_prefixes_are_written() -> None:
-    prefixes = prefixes_of(" rack.example.org, ,room.example.org")
-    wanted = synced_labels(
+    prefixes = read_prefixes(" rack.example.org, ,room.example.org")
+    wanted = select_labels(
         prefixes, {"rack.example.org/row": "2", "room.example.org/a": "b", "other": "x", "o.org/x": "1"}
     )
     assert wanted == {"rack.example.org/row": "2", "room.example.org/a": "b"}
@@ -558,7 +558,7 @@ def test_only_differences_of_the_named_prefixes_are_written() -> None:
     assert change == {"rack.example.org/row": "2", "rack.example.org/old": None}
     assert label_change(prefixes, wanted, {**wanted, "o.org/y": "1"}) == {}
     with pytest.raises(ValueError, match="no prefix of a label"):
-        prefixes_of("Not_A_Prefix")
+        read_prefixes("Not_A_Prefix")
 
 
 def test_a_wrong_prefix_is_said_on_the_cluster_until_it_is_mended_and_a_right_one_is_not() -> None:

@@ -61,9 +61,8 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.kube.connection_check import check
     from hostler.kube.kinds import FLEET, NODE, PAUSE
     from hostler.kube.records import Node
-    from hostler.metal.listing import read_definitions
     from hostler.metal.migration import leftovers as metal
-    from hostler.metal.migration.stored_versions import stored_version_findings
+    from hostler.metal.migration.stored_versions import read_definitions, stored_version_findings
     from hostler.platform import leftovers
     from hostler.reclaim import findings as reclaim
 
@@ -91,7 +90,10 @@ async def _look(client: Client, settings: Settings) -> Facts:
     told = await _told(client, settings) if isinstance(asked, Known) else {}
     seen = await _known(nodes)
     left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaim.find_kept_agents(client))
-    hosts, unlabelled = await _known(lambda: metal.find(client)), await _known(lambda: metal.find_unlabelled(client))
+    hosts, unlabelled = (
+        await _known(lambda: metal.find_leftovers(client)),
+        await _known(lambda: metal.find_unlabelled(client)),
+    )
     maintenance_on, platform_on, reclaim_on, metal_on = (
         _has_on(name, asked, settings) for name in ("maintenance", "platform", "reclaim", "metal")
     )
@@ -114,7 +116,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
             *leftovers.findings(left, on=platform_on),
             *left_behind("reclaim", agents, on=reclaim_on),
             *reclaim.findings(await _known(lambda: reclaim.look(client)), told, on=reclaim_on),
-            *metal.findings(hosts, unlabelled, on=metal_on),
+            *metal.leftover_findings(hosts, unlabelled, on=metal_on),
             *stored_version_findings(
                 await _known(lambda: read_definitions(client)), on=isinstance(metal_on, Known) and metal_on.value
             ),

@@ -37,9 +37,9 @@ def group() -> None:
 def hosts(settings: Settings, within: Within = "", output: OutputFlag = Output.TABLE) -> None:
     """Show every host: its state, who has it, where it is, and why it is unavailable."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.metal.listing import hosts_of
+    from hostler.metal.listing import list_hosts
 
-    lines = ask_cluster(settings, lambda client: hosts_of(client, within or None))
+    lines = ask_cluster(settings, lambda client: list_hosts(client, within or None))
     if output is Output.JSON:
         print_json(lines)
         return
@@ -60,10 +60,10 @@ def hosts(settings: Settings, within: Within = "", output: OutputFlag = Output.T
 def capacity(settings: Settings, template: Template, output: OutputFlag = Output.TABLE) -> None:
     """Say how many machines of a template fit now, and what limits that."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.metal.listing import capacity_of
+    from hostler.metal.listing import measure_capacity
 
     strict = settings[METAL_STRICT_FAILURE_DOMAINS]
-    found = ask_cluster(settings, lambda client: capacity_of(client, template, strict=strict))
+    found = ask_cluster(settings, lambda client: measure_capacity(client, template, strict=strict))
     if output is Output.JSON:
         print_json(found)
         return
@@ -141,7 +141,7 @@ def withdraw(
     from hostler.metal.scope import Scope
 
     scope = Scope(settings[METAL_NAMESPACES], settings[METAL_WATCH_FILTER])
-    left = ask_cluster(settings, lambda client: leftovers.find(client, scope))
+    left = ask_cluster(settings, lambda client: leftovers.find_leftovers(client, scope))
     done = left.steps()
     if done:
         refuse_while_on(settings, "metal", yes=yes)

@@ -14,7 +14,7 @@ from hostler.instant import Instant
 from hostler.metal import names
 from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.model import Said, cluster_of, owner_key
-from hostler.metal.nodes import prefixes_of
+from hostler.metal.nodes import read_prefixes
 from hostler.metal.status import PAUSED, UNPAUSED, conditions_change
 from hostler.metal.toolbox import Toolbox, drop_finalizers
 
@@ -32,7 +32,7 @@ def endpoint_change(cluster: Metal3Cluster) -> dict[str, Any]:
     return {"spec": {"controlPlaneEndpoint": {"port": DEFAULT_PORT}}} if endpoint.host and not endpoint.port else {}
 
 
-def cluster_said(cluster: Metal3Cluster, owner: Cluster | None) -> Said:
+def judge_cluster(cluster: Metal3Cluster, owner: Cluster | None) -> Said:
     """Whether the infrastructure of a cluster is ready: metal has none of its own but the endpoint's name."""
     endpoint = cluster.spec.control_plane_endpoint
     if owner is None:
@@ -44,10 +44,10 @@ def cluster_said(cluster: Metal3Cluster, owner: Cluster | None) -> Said:
     return Said(names.READY, True, "Ready")
 
 
-def labels_said(cluster: Metal3Cluster) -> tuple[Said, ...]:
+def judge_prefixes(cluster: Metal3Cluster) -> tuple[Said, ...]:
     """What is wrong with the prefixes of labels to sync, and then that it is mended; else nothing needs to be said."""
     try:
-        prefixes_of(cluster.metadata.annotations.get(names.LABEL_PREFIXES, ""))
+        read_prefixes(cluster.metadata.annotations.get(names.LABEL_PREFIXES, ""))
     except ValueError as wrong:
         message = f"No labels go from hosts to nodes: {wrong}. Write DNS names there, separated by commas."
         return (Said(names.LABELS_SYNCED, False, "WrongPrefix", message),)
@@ -58,7 +58,7 @@ def labels_said(cluster: Metal3Cluster) -> tuple[Said, ...]:
 def cluster_change(cluster: Metal3Cluster, said: Said, now: Instant) -> dict[str, Any]:
     """The patch of its status; empty: nothing is to change."""
     ready = [said, Said("InfrastructureReady", said.true, said.reason, said.message)]
-    change = conditions_change(cluster, (*ready, UNPAUSED, *labels_said(cluster)), now)
+    change = conditions_change(cluster, (*ready, UNPAUSED, *judge_prefixes(cluster)), now)
     if said.true and not cluster.status.initialization.provisioned:
         change["initialization"] = {"provisioned": True}
     if cluster.spec.failure_domains != cluster.status.failure_domains:
@@ -110,7 +110,7 @@ class ClusterController:
             cluster = await self._patch(cluster, body, "its machines go before it") or cluster
         if change := endpoint_change(cluster):
             cluster = await self._patch(cluster, change, "its endpoint names no port") or cluster
-        said = cluster_said(cluster, owner)
+        said = judge_cluster(cluster, owner)
         if change := cluster_change(cluster, said, self._clock()):
             await self._patch(cluster, change, said.message or "its endpoint is known", subresource="status")
         return None

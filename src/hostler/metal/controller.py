@@ -24,7 +24,7 @@ from hostler.metal.model import Decision, Facts, MakeMovable, NodeSeen, Said, St
 from hostler.metal.moving import movable_write
 from hostler.metal.nodes import NodeFinder
 from hostler.metal.simulate import Rules
-from hostler.metal.status import Troubles, conditions_without_host, settled, status_write
+from hostler.metal.status import Troubles, conditions_without_host, is_settled, status_write
 from hostler.metal.toolbox import Toolbox
 
 log = structlog.get_logger("hostler.metal")
@@ -154,7 +154,7 @@ class MachineController:
         # Before its cluster is asked, which may take long: without block-move the host could be moved meanwhile.
         after = await self._carry_out(facts, decision.writes)
         host = after.host
-        if host is not None and host.state == "provisioned" and not settled(after.machine):
+        if host is not None and host.state == "provisioned" and not is_settled(after.machine):
             infrastructure = self.caches.clusters.store.get(self._infrastructure(after))
             cloud = infrastructure is not None and infrastructure.spec.cloud_provider_enabled
             node = await self._nodes.find(after.machine, host, after.cluster_name, cloud_provider=cloud)

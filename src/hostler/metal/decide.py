@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from hostler.apis import capi, metal3
 from hostler.apis.metal3 import Metal3Machine
@@ -12,9 +11,9 @@ from hostler.kube.records import key_of
 from hostler.metal import names
 from hostler.metal.claiming.choose import Choice, Wish, WrongSelector
 from hostler.metal.data.decide import ask_writes, let_go_writes
-from hostler.metal.model import FAILED, HOST_LOST, SUCCESS, Decision, Facts, MakeMovable, Said, Step, Write
+from hostler.metal.model import FAILED, HOST_LOST, SUCCESS, Decision, Facts, MakeMovable, Said, Step, Write, patch_host
 from hostler.metal.moving import is_movable, is_moved_away, unpause_change
-from hostler.metal.provisioning import claim_write, host_write, intent_write, user_data_of, wrong_spec
+from hostler.metal.provisioning import claim_write, host_write, name_host, user_data_of, wrong_spec
 from hostler.metal.release import ELSEWHERE_SECONDS, decide_release
 from hostler.metal.status import (
     PAUSED,
@@ -57,7 +56,7 @@ def _goes_on(facts: Facts, fast_track: bool) -> Decision:
         found = decide_associated(facts)
         writes = (*own_writes(facts), *found.writes, *ask_writes(facts))
         return replace(found, writes=writes, said=(*found.said, UNPAUSED), step=Step.KEEP)
-    if (waits := why_none(facts)) is not None:
+    if (waits := why_no_host(facts)) is not None:
         wake = ELSEWHERE_SECONDS if facts.elsewhere else None
         return Decision(waits.message, said=conditions_without_host(facts, waits), step=Step.WAIT, wake=wake)
     try:
@@ -82,7 +81,8 @@ def decide_claim(facts: Facts, choice: Choice) -> Decision:
         said = Said(names.ASSOCIATED, False, FAILED, why)
         wake = WAITING_SECONDS if choice.again is None else choice.again
         return Decision(why, said=conditions_without_host(facts, said), step=Step.CLAIM, wake=wake)
-    intent = intent_write(facts.machine, key_of(choice.host.metadata))
+    key = key_of(choice.host.metadata)
+    intent = name_host(facts.machine, key, f"it is to get host {key}")
     claim = claim_write(facts, choice.host)
     return Decision(why, (intent, claim) if intent is not None else (claim,), step=Step.CLAIM)
 
@@ -90,7 +90,7 @@ def decide_claim(facts: Facts, choice: Choice) -> Decision:
 # -- a machine without a host
 
 
-def not_yet(facts: Facts) -> Said | None:
+def why_not_yet(facts: Facts) -> Said | None:
     """Why this machine may not have a host yet; None: it may."""
     machine = facts.machine
     if facts.owner is None:
@@ -109,9 +109,9 @@ def not_yet(facts: Facts) -> Said | None:
     return None
 
 
-def why_none(facts: Facts) -> Said | None:
+def why_no_host(facts: Facts) -> Said | None:
     """Why no host is chosen for a machine that has none: it may not have one yet, or lost its own; None: it may."""
-    return not_yet(facts) or _lost(facts)
+    return why_not_yet(facts) or _lost(facts)
 
 
 def _lost(facts: Facts) -> Said | None:
@@ -190,37 +190,26 @@ def unpause_writes(facts: Facts) -> tuple[Write, ...]:
     host, cluster = facts.host, facts.cluster
     if host is None or cluster is None or not facts.associated:
         return ()
-    change, meta = unpause_change(host), host.metadata
+    change = unpause_change(host)
     if not change:
         return ()
-    why = f"Cluster {facts.cluster_name} is not paused any more"
-    last = Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
-    if names.BLOCK_MOVE in meta.annotations:
+    last = patch_host(host, change, f"Cluster {facts.cluster_name} is not paused any more")
+    if names.BLOCK_MOVE in host.metadata.annotations:
         return (last,)
     blocked = {"metadata": {"annotations": {names.BLOCK_MOVE: ""}}}
-    why = "it is about to lose its pause and must not be moved then"
-    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, blocked, why, version=meta.resource_version), last
+    return patch_host(host, blocked, "it is about to lose its pause and must not be moved then"), last
 
 
 def own_writes(facts: Facts) -> tuple[Write, ...]:
-    """What a machine that has its host still lacks: its name on the machine, the cluster's label on the BMC secret."""
-    return tuple(one for one in (_name_host(facts), _label_secret(facts)) if one is not None)
+    """What a machine that has its host still lacks: the host's name, and the cluster's label on the BMC secret.
 
-
-def _name_host(facts: Facts) -> Write | None:
-    """A machine that has its host but does not name it was found by the host's consumerRef."""
-    meta, host = facts.machine.metadata, facts.host
-    change: dict[str, Any] = {}
+    One that does not name its host was found by the host's consumerRef.
+    """
+    host = facts.host
     if host is None:
-        return None
-    if facts.named_host != key_of(host.metadata):
-        change["annotations"] = {names.HOST_ANNOTATION: key_of(host.metadata)}
-    if names.MACHINE_FINALIZER not in meta.finalizers:
-        change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
-    if not change:
-        return None
-    why, version = f"host {host.metadata.name} is its own", meta.resource_version
-    return Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=version)
+        return ()
+    named = name_host(facts.machine, key_of(host.metadata), f"host {host.metadata.name} is its own")
+    return tuple(one for one in (named, _label_secret(facts)) if one is not None)
 
 
 def _label_secret(facts: Facts) -> Write | None:

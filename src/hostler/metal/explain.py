@@ -17,7 +17,7 @@ from hostler.metal import names
 from hostler.metal.claiming.choose import Wish
 from hostler.metal.controller import MachineController
 from hostler.metal.decide import decide_claim
-from hostler.metal.listing import line_of
+from hostler.metal.listing import describe_host
 from hostler.metal.model import Facts, MakeMovable, Write
 from hostler.metal.remediation.controller import RemediationController
 from hostler.metal.remediation.decide import decide_remediation
@@ -131,7 +131,7 @@ class MetalExplainers:
         found = _named(self.keeper.caches.hosts.store, name)
         if found is None:
             return self._unread(name)
-        line = line_of(found)
+        line = describe_host(found)
         facts = (
             FactSeen("state", line.state),
             FactSeen("consumer", line.consumer or "none"),

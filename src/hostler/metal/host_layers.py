@@ -47,7 +47,7 @@ from hostler.metal.remediation.controller import RemediationController
 from hostler.metal.remediation.decide import decide_remediation
 from hostler.metal.remediation.model import Remediation
 from hostler.metal.simulate import simulate_machine
-from hostler.metal.status import settled
+from hostler.metal.status import is_settled
 
 OURS = ("metal3://",)
 BARE_METAL = bare_metal_key("", "").rstrip("/")
@@ -146,9 +146,9 @@ class MetalSource(Source):
         if self._caches.unread() is not None:
             return
         for machine in self._caches.machines.store:
-            if not settled(machine) or machine.metadata.deletion_timestamp:
+            if not is_settled(machine) or machine.metadata.deletion_timestamp:
                 facts = self._keeper.explained_facts(machine)
-                if not settled(machine) or facts.associated:
+                if not is_settled(machine) or facts.associated:
                     yield self._claim(facts, self._keeper.decide(facts))
 
     def recorded_as(self, kind: Kind, namespace: str, name: str) -> RecordedAs | None:
@@ -261,7 +261,7 @@ class MetalSource(Source):
 
     def _next(self, facts: Facts, decision: Decision) -> str:
         """The first step of `plan`; a machine that has all it wants needs none."""
-        settles = decision.step is Step.KEEP and settled(facts.machine)
+        settles = decision.step is Step.KEEP and is_settled(facts.machine)
         if settles or decision.step in (Step.MOVED, Step.PAUSED) or facts.host is None:
             return ""
         forecast = simulate_machine(facts, (facts.host,), self._keeper.rules, self._clock(), passes=1)

@@ -26,7 +26,7 @@ from hostler.metal.claiming.refusal import why_not_free
 from hostler.metal.model import Decision, Facts, Step
 from hostler.metal.provisioning import provider_ids
 from hostler.metal.remediation.model import RUNNING, WAITING, Remediation
-from hostler.metal.status import PROVISIONED, error_of, readiness_of, settled
+from hostler.metal.status import PROVISIONED, error_of, is_settled, readiness_of
 
 METAL = "metal"
 EMPTYING = ("deprovisioning", "deleting", "powering off before delete")
@@ -103,7 +103,7 @@ def state_of(host: BareMetalHost, facts: Facts | None) -> HostState:
     if host.state == "provisioning":
         return HostState.PROVISIONING
     if host.state in PROVISIONED:
-        comes_up = machine is not None and host.state == "provisioned" and not settled(machine)
+        comes_up = machine is not None and host.state == "provisioned" and not is_settled(machine)
         return HostState.JOINING if comes_up else HostState.PROVISIONED
     if machine is not None or _foreign(host):
         return HostState.CLAIMED

@@ -9,13 +9,10 @@ from hostler.apis.metal3 import BareMetalHost, Metal3Machine, Metal3MachineTempl
 from hostler.errors import Complaint, Exit
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
-from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.claiming.choose import Policy, Wish, WrongSelector, domain_of, refusal
+from hostler.metal.claiming.choose import Policy, Wish, WrongSelector, domain_of, refuse_host
 from hostler.metal.claiming.refusal import Refusal, Refused, count_refusals, why_not_free
-from hostler.metal.kinds.webhook_objects import DEFINITIONS
-from hostler.metal.migration.stored_versions import Definition
 from hostler.metal.provisioning import wrong_spec
 
 
@@ -39,18 +36,7 @@ class Capacity(msgspec.Struct, rename="camel", frozen=True):
     limits: dict[str, int]
 
 
-async def read_definitions(client: Client) -> tuple[Definition, ...]:
-    """The CRDs of the provider that are there."""
-    found = []
-    for name in DEFINITIONS:
-        try:
-            found.append(await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=Definition))
-        except NotFound:
-            continue
-    return tuple(found)
-
-
-async def hosts_of(client: Client, namespace: str | None = None) -> list[HostLine]:
+async def list_hosts(client: Client, namespace: str | None = None) -> list[HostLine]:
     try:
         found = await client.list(metal3.BARE_METAL_HOST, namespace, type=BareMetalHost)
     except NotFound:
@@ -59,10 +45,10 @@ async def hosts_of(client: Client, namespace: str | None = None) -> list[HostLin
             hint="It comes with Baremetal Operator.",
             code=Exit.REFUSED,
         ) from None
-    return [line_of(one) for one in sorted(found, key=lambda one: key_of(one.metadata))]
+    return [describe_host(one) for one in sorted(found, key=lambda one: key_of(one.metadata))]
 
 
-def line_of(host: BareMetalHost) -> HostLine:
+def describe_host(host: BareMetalHost) -> HostLine:
     consumer = host.spec.consumer_ref
     label = host.metadata.labels.get(names.NODE_REUSE)
     why = why_not_free(host)
@@ -79,7 +65,7 @@ def line_of(host: BareMetalHost) -> HostLine:
     )
 
 
-async def capacity_of(client: Client, template: str, *, strict: bool = False) -> Capacity:
+async def measure_capacity(client: Client, template: str, *, strict: bool = False) -> Capacity:
     """How many machines of this template (NAMESPACE/NAME) could get a host right now."""
     namespace, slash, name = template.partition("/")
     if not (namespace and slash and name):
@@ -92,12 +78,12 @@ async def capacity_of(client: Client, template: str, *, strict: bool = False) ->
         raise Complaint(f"There is no Metal3MachineTemplate {template}.", hint=hint, code=Exit.REFUSED) from None
     hosts = await client.list(metal3.BARE_METAL_HOST, namespace, type=BareMetalHost)
     try:
-        return capacity(template, found, hosts, Policy(strict_domains=strict))
+        return count_capacity(template, found, hosts, Policy(strict_domains=strict))
     except ValueError as wrong:
         raise Complaint(f"No machine of {template} could ever get a host: {wrong}", code=Exit.REFUSED) from wrong
 
 
-def capacity(name: str, template: Metal3MachineTemplate, hosts: list[BareMetalHost], policy: Policy) -> Capacity:
+def count_capacity(name: str, template: Metal3MachineTemplate, hosts: list[BareMetalHost], policy: Policy) -> Capacity:
     """Raises ValueError with a sentence where no machine of it would ever be given a host."""
     spec = template.spec.template.spec
     machine = Metal3Machine(metadata=template.metadata, spec=spec)
@@ -107,5 +93,5 @@ def capacity(name: str, template: Metal3MachineTemplate, hosts: list[BareMetalHo
         wish = Wish.of(machine, domain=spec.failure_domain)
     except WrongSelector as wrong:
         raise ValueError(f"{wrong}.") from wrong
-    reasons = [refusal(wish, one, policy) for one in hosts]
+    reasons = [refuse_host(wish, one, policy) for one in hosts]
     return Capacity(name, reasons.count(None), len(hosts), dict(count_refusals(one for one in reasons if one)))

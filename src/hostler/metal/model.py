@@ -147,6 +147,18 @@ class Write:
     uid: str = ""  # of what is deleted
 
 
+def patch_host(host: BareMetalHost, body: dict[str, Any], why: str) -> Write:
+    """A change of a host that holds only for the version that was read."""
+    meta = host.metadata
+    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, body, why, version=meta.resource_version)
+
+
+def patch_machine(machine: Metal3Machine, metadata: dict[str, Any], why: str) -> Write:
+    """A change of a machine's metadata that holds only for the version that was read."""
+    meta, body = machine.metadata, {"metadata": metadata}
+    return Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, body, why, version=meta.resource_version)
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """One condition to be said, before it is compared with what is already said."""

@@ -84,14 +84,14 @@ def unpause_change(host: BareMetalHost) -> dict[str, Any]:
 # -- owners
 
 
-def is_owner(owner: Owner, machine: Metadata) -> bool:
+def is_machine(owner: Owner) -> bool:
     kind = metal3.METAL3_MACHINE
-    return owner.kind == kind.kind and owner.name == machine.name and capi.group_of(owner.api_version) == kind.group
+    return owner.kind == kind.kind and capi.group_of(owner.api_version) == kind.group
 
 
 def owner_change(host: OwnedMetadata, machine: Metadata) -> dict[str, Any]:
     """The owner references of a host without this machine's, which the Go provider and Hostler used to write."""
-    kept = [one for one in host.owner_references if not is_owner(one, machine)]
+    kept = [one for one in host.owner_references if not (is_machine(one) and one.name == machine.name)]
     if len(kept) == len(host.owner_references):
         return {}
     return {"ownerReferences": [msgspec.to_builtins(one) for one in kept] or None}

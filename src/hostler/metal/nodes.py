@@ -141,7 +141,7 @@ def _id_to_give(machine: Metal3Machine, host: BareMetalHost) -> str:
 AGAIN_SECONDS = 30.0  # a cluster that could not be asked is asked again
 
 
-def prefixes_of(text: str) -> frozenset[str]:
+def read_prefixes(text: str) -> frozenset[str]:
     """The prefixes of the annotation; raises ValueError with a sentence for one that cannot be one."""
     found = frozenset(part for one in text.split(",") if (part := one.strip()))
     for one in sorted(found):
@@ -150,14 +150,14 @@ def prefixes_of(text: str) -> frozenset[str]:
     return found
 
 
-def synced_labels(prefixes: frozenset[str], labels: Mapping[str, str]) -> dict[str, str]:
+def select_labels(prefixes: frozenset[str], labels: Mapping[str, str]) -> dict[str, str]:
     """Those of the labels whose prefix is among these."""
     return {key: value for key, value in labels.items() if "/" in key and key.partition("/")[0] in prefixes}
 
 
 def label_change(prefixes: frozenset[str], wanted: Mapping[str, str], has: Mapping[str, str]) -> dict[str, str | None]:
     """What is to change on a node with labels `has`: only differences, and only labels of these prefixes."""
-    change: dict[str, str | None] = {key: None for key in synced_labels(prefixes, has) if key not in wanted}
+    change: dict[str, str | None] = {key: None for key in select_labels(prefixes, has) if key not in wanted}
     change.update((key, value) for key, value in wanted.items() if has.get(key) != value)
     return change
 
@@ -230,8 +230,8 @@ class LabelController:
         if asked is None:
             return None
         try:
-            prefixes = prefixes_of(asked)
+            prefixes = read_prefixes(asked)
         except ValueError:
             return None  # the Metal3Cluster says so in its condition
-        labels = tuple(sorted(synced_labels(prefixes, host.metadata.labels).items()))
+        labels = tuple(sorted(select_labels(prefixes, host.metadata.labels).items()))
         return Sync(namespace, cluster.metadata.name, owner.status.node_ref.name, prefixes, labels)

@@ -11,7 +11,7 @@ from hostler.apis import capi, metal3
 from hostler.apis.metal3 import BareMetalHost, Image, MachineImage, Metal3Machine, SecretRef
 from hostler.kube.records import key_of
 from hostler.metal import names
-from hostler.metal.model import Facts, Write
+from hostler.metal.model import Facts, Write, patch_host, patch_machine
 from hostler.metal.moving import block_change, owner_change
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+$")
@@ -87,32 +87,24 @@ def host_change(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
 
 def host_write(facts: Facts, host: BareMetalHost) -> Write | None:
     """The write that makes the host what it ought to be for this machine; None: it is."""
-    change, meta = host_change(facts, host), host.metadata
-    why = f"for Metal3Machine {facts.machine.metadata.name}"
-    if not change:
-        return None
-    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+    change = host_change(facts, host)
+    return patch_host(host, change, f"for Metal3Machine {facts.machine.metadata.name}") if change else None
 
 
-def intent_write(machine: Metal3Machine, host_key: str) -> Write | None:
-    """Say on the machine which host it is going to take, before the host is claimed; None: it says so."""
+def name_host(machine: Metal3Machine, host_key: str, why: str) -> Write | None:
+    """Write on the machine which host it has, or is going to take before that is claimed; None: it says so."""
     meta = machine.metadata
     change: dict[str, Any] = {}
     if meta.annotations.get(names.HOST_ANNOTATION) != host_key:
         change["annotations"] = {names.HOST_ANNOTATION: host_key}
     if names.MACHINE_FINALIZER not in meta.finalizers:
         change["finalizers"] = [*meta.finalizers, names.MACHINE_FINALIZER]
-    if not change:
-        return None
-    why, version = f"it is to get host {host_key}", meta.resource_version
-    return Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, {"metadata": change}, why, version=version)
+    return patch_machine(machine, change, why) if change else None
 
 
 def claim_write(facts: Facts, host: BareMetalHost) -> Write:
     """The claim itself: it holds only for the version of the host that was chosen."""
-    meta, why = host.metadata, f"claimed for Metal3Machine {key_of(facts.machine.metadata)}"
-    change = host_change(facts, host)
-    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
+    return patch_host(host, host_change(facts, host), f"claimed for Metal3Machine {key_of(facts.machine.metadata)}")
 
 
 def _provisioning(facts: Facts, host: BareMetalHost) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hostler.apis import capi, metal3
+from hostler.apis import capi
 from hostler.apis.capi import Cluster
 from hostler.apis.metal3 import BareMetalHost, SecretRef
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
-from hostler.metal.model import Decision, Facts, Said, Write
+from hostler.metal.model import Decision, Facts, Said, Write, patch_host, patch_machine
 from hostler.metal.moving import block_change, owner_change, unpause_change
 from hostler.metal.provisioning import data_of, user_data_of
 
@@ -35,29 +35,27 @@ def decide_release(facts: Facts, *, fast_track: bool = False) -> Decision:
     emptied = _emptied(facts, host, fast_track)
     if why := why_not_empty(host):
         because = f"Metal3Machine {machine.metadata.name} is being deleted"
-        return Decision(why, (_on(host, emptied, because),) if emptied else (), _deleting(why))
+        return Decision(why, (patch_host(host, emptied, because),) if emptied else (), _deleting(why))
     # Nothing of the machine is on the host (yet): emptied and handed back at once. Should Baremetal Operator have begun
     # in this moment, the host has another version, and this patch does not hold.
-    free = _both(emptied, handed_back(facts, host))
-    writes = [*_secret_label(facts, host), _on(host, free, f"it is free of Metal3Machine {machine.metadata.name}")]
+    free = _merge(emptied, hand_back(facts, host))
+    writes = [
+        *_secret_label(facts, host),
+        patch_host(host, free, f"it is free of Metal3Machine {machine.metadata.name}"),
+    ]
     if facts.several or facts.elsewhere:
         return Decision(f"Host {host.metadata.name} is handed back; the machine has another one.", tuple(writes))
     writes += [*_disowned(facts), *_goes(facts, "its host is free")]
     return Decision(f"Host {host.metadata.name} is handed back and the machine goes.", tuple(writes))
 
 
-def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def _merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Two merge patches as one; where both say something, the second counts."""
     found = dict(one)
     for name, value in other.items():
         had = found.get(name)
-        found[name] = _both(had, value) if isinstance(had, dict) and isinstance(value, dict) else value
+        found[name] = _merge(had, value) if isinstance(had, dict) and isinstance(value, dict) else value
     return found
-
-
-def _on(host: BareMetalHost, change: dict[str, Any], why: str) -> Write:
-    meta = host.metadata
-    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, change, why, version=meta.resource_version)
 
 
 def _deleting(why: str) -> tuple[Said, ...]:
@@ -75,7 +73,7 @@ def _emptied(facts: Facts, host: BareMetalHost, fast_track: bool) -> dict[str, A
         change["online"] = online
     found: dict[str, Any] = {"spec": change} if change else {}
     # From this moment on the host is promised, so that its successor waits for it instead of taking another.
-    if reuses(facts) and host.metadata.labels.get(names.NODE_REUSE) != facts.reuse:
+    if is_reused(facts) and host.metadata.labels.get(names.NODE_REUSE) != facts.reuse:
         found["metadata"] = {"labels": {names.NODE_REUSE: facts.reuse}}
     # And it is not the machine's to take along: were that removed by force, Kubernetes would delete the host after it.
     if owners := owner_change(host.metadata, facts.machine.metadata):
@@ -127,7 +125,7 @@ def why_not_empty(host: BareMetalHost) -> str:
     return f"Host {name} is being emptied{problem}; the machine waits until it is free."
 
 
-def reuses(facts: Facts) -> bool:
+def is_reused(facts: Facts) -> bool:
     """Whether the host is kept for the machine's own kind: its template says so and its cluster stays."""
     cluster, template = facts.cluster, facts.template
     return bool(
@@ -139,10 +137,10 @@ def reuses(facts: Facts) -> bool:
     )
 
 
-def handed_back(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
+def hand_back(facts: Facts, host: BareMetalHost) -> dict[str, Any]:
     """The host without its machine: free, or kept for the machine's deployment with the Cluster as its consumer."""
     meta = host.metadata
-    keep = reuses(facts)
+    keep = is_reused(facts)
     labels: dict[str, str | None] = {}
     if meta.labels.get(capi.CLUSTER_NAME) == facts.cluster_name:
         labels[capi.CLUSTER_NAME] = None
@@ -164,7 +162,9 @@ def _disowned(facts: Facts) -> list[Write]:
     others = [one for one in facts.owned if one.metadata.name != own]
     why = f"it stays when Metal3Machine {facts.machine.metadata.name} goes"
     machine = facts.machine.metadata
-    return [_on(one, {"metadata": change}, why) for one in others if (change := owner_change(one.metadata, machine))]
+    return [
+        patch_host(one, {"metadata": change}, why) for one in others if (change := owner_change(one.metadata, machine))
+    ]
 
 
 def cluster_consumer(cluster: Cluster) -> dict[str, Any]:
@@ -191,5 +191,5 @@ def _goes(facts: Facts, why: str) -> list[Write]:
     meta = facts.machine.metadata
     if names.MACHINE_FINALIZER not in meta.finalizers:
         return []
-    body = {"metadata": {"finalizers": [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]}}
-    return [Write(metal3.METAL3_MACHINE, meta.name, meta.namespace, body, why, version=meta.resource_version)]
+    kept = [one for one in meta.finalizers if one != names.MACHINE_FINALIZER]
+    return [patch_machine(facts.machine, {"finalizers": kept}, why)]

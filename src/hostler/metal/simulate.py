@@ -28,7 +28,7 @@ from hostler.metal.decide import decide_claim, decide_machine
 from hostler.metal.model import Decision, Facts, NodeSeen, Rendered, Step, Write, host_of
 from hostler.metal.moving import movable_write, owner_change
 from hostler.metal.provisioning import provider_ids
-from hostler.metal.status import settled, status_write
+from hostler.metal.status import is_settled, status_write
 
 T = TypeVar("T", BareMetalHost, Metal3Machine)
 PASSES_MOST = 50
@@ -188,7 +188,7 @@ class _Course:
         elif host.state == "externally provisioned" and host.status.powered_on != host.spec.online:
             self._put(host, {"poweredOn": host.spec.online})
             yield Happens("Baremetal Operator", f"host {host.metadata.name} is switched {_on_off(host.spec.online)}")
-        elif host.state == "provisioned" and not going and not settled(facts.machine) and not _has_node(facts):
+        elif host.state == "provisioned" and not going and not is_settled(facts.machine) and not _has_node(facts):
             node = NodeSeen(host.metadata.name, provider_ids(facts.machine, host)[0])
             self._facts = replace(facts, node=node)
             yield Happens("node", f"the node of host {host.metadata.name} comes up")

@@ -30,7 +30,7 @@ UNPAUSED = Said(names.PAUSED_CONDITION, False, "NotPaused")
 NODE_LOOK_SECONDS = 10.0
 
 
-def settled(machine: Metal3Machine) -> bool:
+def is_settled(machine: Metal3Machine) -> bool:
     """Its node was found once; that is not asked again."""
     return bool(machine.spec.provider_id) and machine.status.initialization.provisioned
 
@@ -42,7 +42,7 @@ def readiness_of(facts: Facts, host: BareMetalHost) -> tuple[bool, str, float | 
     node runs on without it (`BareMetalHostHealthy` tells of it).
     """
     machine, name = facts.machine, host.metadata.name
-    if settled(machine) and host.state in PROVISIONED:
+    if is_settled(machine) and host.state in PROVISIONED:
         trouble = f" {error_of(host)}" if host.failing else ""
         return True, f"Host {name} is {host.state} and the machine is ready.{trouble}", None
     if host.failing and host.state not in PROVISIONED:
@@ -138,7 +138,7 @@ def conditions_without_host(facts: Facts, said: Said, *, keep_ready: bool = Fals
 
     What hinders only us (`keep_ready`) makes no machine less ready that is a node.
     """
-    kept = settled(facts.machine) and (keep_ready or facts.associated)
+    kept = is_settled(facts.machine) and (keep_ready or facts.associated)
     ready = () if kept else (Said(names.READY, False, said.reason, said.message),)
     # A host that is gone reports no error any more, and is not healthy for that.
     health = (replace(said, type=names.HEALTHY),) if said.reason == HOST_LOST else ()

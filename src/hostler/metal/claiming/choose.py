@@ -39,7 +39,7 @@ def compile_selector(selector: HostSelector) -> tuple[Requirement, ...]:
     return tuple(found)
 
 
-def unmet(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> Requirement | None:
+def find_unmet(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> Requirement | None:
     """The first requirement these labels do not meet; None: they meet all."""
     return next((one for one in requirements if not one.holds(labels)), None)
 
@@ -159,9 +159,9 @@ class Around:
 NOWHERE = Around()
 
 
-def refusal(wish: Wish, host: BareMetalHost, policy: Policy, around: Around = NOWHERE) -> Refusal | None:
+def refuse_host(wish: Wish, host: BareMetalHost, policy: Policy, around: Around = NOWHERE) -> Refusal | None:
     """Why this machine cannot take this host now; None: it can. The one predicate behind every choice."""
-    if (why := unsuitable(wish, host, policy)) is not None:
+    if (why := why_unsuitable(wish, host, policy)) is not None:
         return why
     label = host.metadata.labels.get(NODE_REUSE)
     consumer = host.spec.consumer_ref
@@ -176,9 +176,9 @@ def refusal(wish: Wish, host: BareMetalHost, policy: Policy, around: Around = NO
     return Refusal(Refused.TAKING, by) if by else None
 
 
-def unsuitable(wish: Wish, host: BareMetalHost, policy: Policy) -> Refusal | None:
+def why_unsuitable(wish: Wish, host: BareMetalHost, policy: Policy) -> Refusal | None:
     """Why this host would not do even if it were free."""
-    if (missing := unmet(wish.requirements, host.metadata.labels)) is not None:
+    if (missing := find_unmet(wish.requirements, host.metadata.labels)) is not None:
         return Refusal(Refused.SELECTOR, missing.text)
     label = host.metadata.labels.get(NODE_REUSE)
     if label is not None and (label != wish.reuse or not wish.reuse):
@@ -208,7 +208,7 @@ def choose(
     if own is not None:
         others = {key_of(one.metadata): _NOT_NEEDED for one in everything if one is not own}
         return Choice(own, Outcome.OWN, (own.metadata.name,), others)
-    judged = {key_of(one.metadata): refusal(wish, one, policy, around) for one in everything}
+    judged = {key_of(one.metadata): refuse_host(wish, one, policy, around) for one in everything}
     refused = {key: why for key, why in judged.items() if why is not None}
     free = [one for one in everything if judged[key_of(one.metadata)] is None]
     named = next((one for one in free if _named(wish, one)), None)
@@ -274,7 +274,7 @@ def _on_its_way(wish: Wish, host: BareMetalHost, policy: Policy, around: Around)
     if (
         not wish.reuse
         or host.metadata.labels.get(NODE_REUSE) != wish.reuse
-        or unsuitable(wish, host, policy) is not None
+        or why_unsuitable(wish, host, policy) is not None
     ):
         return False
     if host.spec.consumer_ref is not None and not _is_cluster(host, wish) and not around.leaving(host):

@@ -30,9 +30,9 @@ from hostler.metal.claiming.choose import (
     choose,
     domain_of,
     is_final,
-    refusal,
+    refuse_host,
 )
-from hostler.metal.claiming.free_hosts import SAMPLES, FreeHosts, Sample, Waiting, free
+from hostler.metal.claiming.free_hosts import SAMPLES, FreeHosts, Sample, Waiting, is_free
 from hostler.metal.claiming.refusal import why_shut
 from hostler.metal.decide import decide_claim, wish_of
 from hostler.metal.model import Decision, Facts
@@ -120,13 +120,13 @@ class Claims:
             wish = wish_of(self._caches.facts(machine))
         except WrongSelector:
             return False
-        return refusal(wish, host, self.policy, self.around(wish)) is None
+        return refuse_host(wish, host, self.policy, self.around(wish)) is None
 
     def looked(self, key: str) -> None:
         """A machine has looked; what it was offered and did not take is offered on."""
         offered = self.waiting.looked(key)
         host = self._caches.hosts.store.get(offered) if offered is not None else None
-        if host is not None and free(host) and offered not in self.free.reservations:
+        if host is not None and is_free(host) and offered not in self.free.reservations:
             self._freed(host, key)
 
     def forget(self, key: str) -> None:

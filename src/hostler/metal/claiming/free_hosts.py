@@ -72,7 +72,7 @@ class FreeHosts:
         self.reservations: dict[str, str] = {}  # host -> the machine that is taking it right now
 
     def changed(self, key: str, before: BareMetalHost | None, after: BareMetalHost | None) -> None:
-        was, now = before is not None and free(before), after is not None and free(after)
+        was, now = before is not None and is_free(before), after is not None and is_free(after)
         if before is not None:
             self._forget(key, before)
         if after is None:
@@ -132,7 +132,7 @@ def _offers(host: BareMetalHost) -> tuple[object, ...]:
     return host.metadata.labels, host.spec.consumer_ref
 
 
-def free(host: BareMetalHost) -> bool:
+def is_free(host: BareMetalHost) -> bool:
     """Whether some machine could take it: nobody's, or only kept by its cluster."""
     consumer = host.spec.consumer_ref
     return (consumer is None or consumer.kind == capi.CLUSTER.kind) and why_not_free(host) is None

@@ -34,7 +34,7 @@ def is_blocked_for_nothing(host: BareMetalHost) -> bool:
     return free and names.BLOCK_MOVE in host.metadata.annotations
 
 
-def abandoned(host: BareMetalHost, deployments: set[str], clusters: dict[str, Cluster]) -> str:
+def why_abandoned(host: BareMetalHost, deployments: set[str], clusters: dict[str, Cluster]) -> str:
     """Why a reserved host is reserved for nobody any more; empty: it is not reserved, or still for somebody."""
     label = host.metadata.labels.get(names.NODE_REUSE)
     consumer = host.spec.consumer_ref
@@ -114,7 +114,7 @@ class ReservedHostController:
             return ""  # it may be kept for that one
         deployments = {one.metadata.name for one in caches.deployments.store if one.metadata.namespace == namespace}
         clusters = {one.metadata.name: one for one in caches.capi_clusters.store if one.metadata.namespace == namespace}
-        return abandoned(host, deployments, clusters)
+        return why_abandoned(host, deployments, clusters)
 
     def reserved(self, namespace: str = "") -> list[str]:
         """Every host that is kept for a machine to come, or marked as if a machine had it."""

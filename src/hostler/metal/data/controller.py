@@ -19,7 +19,7 @@ from hostler.kube.records import Metadata, key_of
 from hostler.metal import names
 from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.data.addresses import Addresses
-from hostler.metal.data.decide import in_use, rendered_for, unfit
+from hostler.metal.data.decide import is_rendered_for, why_in_use, why_unfit
 from hostler.metal.data.rendering import LONGEST, DataRenderer, InTheWay
 from hostler.metal.model import ClaimSeen, Facts, Rendered, owner_reference
 from hostler.metal.toolbox import Toolbox, delete, drop_finalizers
@@ -98,7 +98,7 @@ class DataController:
         claim, host = self._data.claims.store.get(key), self._caches.own_host(machine)
         if claim is None:
             return Rendered(False, "its data has not been asked for yet.")
-        if why := unfit(claim, machine) if host is None or not host.imaged else "":
+        if why := why_unfit(claim, machine) if host is None or not host.imaged else "":
             return Rendered(False, why)
         if claim.status.error_message:
             return Rendered(False, claim.status.error_message)
@@ -108,7 +108,7 @@ class DataController:
         name = data.metadata.name
         if not data.status.ready:
             return Rendered(False, data.status.error_message or "its data is being rendered.", name)
-        if host is None or not (host.imaged or rendered_for(data, host)):
+        if host is None or not (host.imaged or is_rendered_for(data, host)):
             return Rendered(False, "its data is rendered anew, for the host it has now.", name)
         for field, secret in (("metaData", data.spec.meta_data), ("networkData", data.spec.network_data)):
             if secret is not None and secret.namespace not in ("", data.metadata.namespace):
@@ -125,7 +125,7 @@ class DataController:
             for one in self._data.datas.store.by("claim", machine)
             if not one.status.ready
             or one.metadata.deletion_timestamp
-            or (host is not None and not host.imaged and not rendered_for(one, host))
+            or (host is not None and not host.imaged and not is_rendered_for(one, host))
             or (host is not None and names.RENDERED_FOR not in one.metadata.annotations)
         ]
 
@@ -237,7 +237,7 @@ class DataController:
         claim, machine = self._data.claims.store.get(key), self._caches.machines.store.get(key)
         if claim is None or machine is None:
             return f"Metal3Machine {key} cannot be read." if key in self._caches.machines.store.unreadable else ""
-        return in_use(claim, machine, self._caches.own_host(machine), self._caches.unreadable_host(machine))
+        return why_in_use(claim, machine, self._caches.own_host(machine), self._caches.unreadable_host(machine))
 
     async def _end_claim(self, claim: DataClaim) -> None:
         if why := self._in_use(key_of(claim.metadata)):

@@ -24,7 +24,7 @@ class RenderedSecret(Record, frozen=True):
 # -- whose data it is
 
 
-def rendered_for(data: Data, host: BareMetalHost) -> bool:
+def is_rendered_for(data: Data, host: BareMetalHost) -> bool:
     """Whether this was rendered for this host. Where nobody wrote for which, as the Go provider does not, it was."""
     return data.metadata.annotations.get(RENDERED_FOR, host.metadata.uid) == host.metadata.uid
 
@@ -43,37 +43,37 @@ def names_secrets(data: Data, host: BareMetalHost, secrets: dict[str, dict[str, 
     return same and data.metadata.annotations.get(RENDERED_FOR) == host.metadata.uid
 
 
-def of_other_template(claim: DataClaim, machine: Metal3Machine) -> bool:
+def is_of_other_template(claim: DataClaim, machine: Metal3Machine) -> bool:
     wanted = machine.spec.data_template
     return wanted is not None and claim.spec.template.name != wanted.name
 
 
-def owned(claim: DataClaim, machine: Metal3Machine) -> bool:
+def is_owned(claim: DataClaim, machine: Metal3Machine) -> bool:
     return any(one.uid == machine.metadata.uid for one in claim.metadata.owner_references)
 
 
-def in_use(claim: DataClaim, machine: Metal3Machine, host: BareMetalHost | None, unreadable: str) -> str:
+def why_in_use(claim: DataClaim, machine: Metal3Machine, host: BareMetalHost | None, unreadable: str) -> str:
     """That a host is, or may be, installed with what somebody deletes by hand: its addresses must stay its own."""
-    if machine.metadata.deletion_timestamp or not owned(claim, machine):
+    if machine.metadata.deletion_timestamp or not is_owned(claim, machine):
         return ""
     if host is None or not host.imaged:
         return unreadable
     return f"Host {host.metadata.name} is installed with this data, which goes with its machine and not before."
 
 
-def unfit(claim: DataClaim, machine: Metal3Machine) -> str:
+def why_unfit(claim: DataClaim, machine: Metal3Machine) -> str:
     """Why a claim of the machine's name is not the one it is to be provisioned with; empty: it is."""
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp:
         return f"it waits until the Metal3DataClaim {name} of before is gone."
-    if not owned(claim, machine):
+    if not is_owned(claim, machine):
         return f"Metal3DataClaim {name} belongs to another machine of its name, or to nobody: delete it."
-    if of_other_template(claim, machine):
+    if is_of_other_template(claim, machine):
         return f"its data is asked for anew: it was claimed from Metal3DataTemplate {claim.spec.template.name}."
     return ""
 
 
-def whose(secret: RenderedSecret) -> str:
+def why_not_ours(secret: RenderedSecret) -> str:
     """Whose a Secret is that has the name of ours, as words; empty: of an earlier try or another machine of ours."""
     stranger = next((one for one in secret.metadata.owner_references if one.kind != metal3.METAL3_DATA.kind), None)
     if stranger is not None:
@@ -92,7 +92,7 @@ def ask_writes(facts: Facts) -> tuple[Write, ...]:
     meta, claim = machine.metadata, seen.claim
     if claim is not None:
         unused = facts.host is not None and not facts.host.imaged
-        if not (unused and of_other_template(claim, machine) and owned(claim, machine)):
+        if not (unused and is_of_other_template(claim, machine) and is_owned(claim, machine)):
             return ()
         return _delete(claim, f"Metal3Machine {meta.name} wants its data from {template.name} now")
     body = {

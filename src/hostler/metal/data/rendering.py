@@ -17,7 +17,7 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.data.addresses import Addresses
 from hostler.metal.data.content import CannotRender, Context, check_links, render_meta_data, render_network_data
-from hostler.metal.data.decide import RenderedSecret, is_installed_with, names_secrets, rendered_for, whose
+from hostler.metal.data.decide import RenderedSecret, is_installed_with, is_rendered_for, names_secrets, why_not_ours
 from hostler.metal.model import owner_key, owner_reference
 from hostler.metal.toolbox import Toolbox
 
@@ -28,7 +28,9 @@ class InTheWay(Exception):
     """Somebody else's Secret has the name of ours."""
 
 
-async def put(client: Client, writer: Writer, data: Data, name: str, field: str, content: bytes) -> dict[str, str]:
+async def put_secret(
+    client: Client, writer: Writer, data: Data, name: str, field: str, content: bytes
+) -> dict[str, str]:
     """Make the Secret, or make it anew; the reference to it."""
     namespace = data.metadata.namespace
     labels = {capi.CLUSTER_NAME: data.metadata.labels.get(capi.CLUSTER_NAME, "")}
@@ -43,7 +45,7 @@ async def put(client: Client, writer: Writer, data: Data, name: str, field: str,
     except AlreadyExists:
         # Of an earlier try of ours, or of a machine of the same name: what is rendered now counts.
         found = await client.get(SECRET, name, namespace, type=RenderedSecret)
-        if why := whose(found):
+        if why := why_not_ours(found):
             raise InTheWay(f"Secret {name} is in the way and not ours ({why}): delete it or rename it") from None
         ours = [one.uid for one in found.metadata.owner_references] == [data.metadata.uid]
         if ours and found.data.get(field) == content and found.metadata.labels == labels:
@@ -83,13 +85,13 @@ class DataRenderer:
         """Once for a host: what was rendered stays as it is, whatever changes around it."""
         context = self.context_of(data)
         if data.status.ready and (
-            isinstance(context, str) or context.host.imaged or rendered_for(data, context.host)
+            isinstance(context, str) or context.host.imaged or is_rendered_for(data, context.host)
         ):  # fmt: skip
             if isinstance(context, str):
                 return
             if names.RENDERED_FOR not in data.metadata.annotations:
                 await self._mark(data, context.host)
-            elif rendered_for(data, context.host):
+            elif is_rendered_for(data, context.host):
                 await self._addresses.give_back_before(data, context.host, begin=False)
             return
         if not isinstance(context, str) and is_installed_with(data, context.host):
@@ -132,10 +134,10 @@ class DataRenderer:
         spec: dict[str, dict[str, str] | None] = {"metaData": None, "networkData": None}
         if meta is not None:
             content, called = render_meta_data(meta, context), f"{name}-metadata"
-            spec["metaData"] = await put(self._client, self._writer, data, called, "metaData", content)
+            spec["metaData"] = await put_secret(self._client, self._writer, data, called, "metaData", content)
         if network is not None:
             content = render_network_data(network, context)
-            spec["networkData"] = await put(
+            spec["networkData"] = await put_secret(
                 self._client, self._writer, data, f"{name}-networkdata", "networkData", content
             )
         if not names_secrets(data, context.host, spec):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hostler.apis.metal3 import GROUP
-from hostler.metal.kinds.conversion_table import CHANGES, changed
+from hostler.metal.kinds.conversion_table import CHANGES, convert_fields
 from hostler.metal.kinds.webhook_objects import VERSIONS
 from hostler.webhooks.reviews import CannotConvert
 
@@ -71,7 +71,7 @@ def read_kept(thing: Json) -> Json | None:
 
 
 def _made(kind: str, body: Json, *, newer: bool) -> Json:
-    return changed(kind, copy.deepcopy(body), newer=newer)
+    return convert_fields(kind, copy.deepcopy(body), newer=newer)
 
 
 def _annotated(metadata: Any, annotations: dict[str, str]) -> Json:

@@ -27,7 +27,7 @@ class Change:
     older: Edit  # to v1beta1
 
 
-def changed(kind: str, body: Json, *, newer: bool) -> Json:
+def convert_fields(kind: str, body: Json, *, newer: bool) -> Json:
     """`spec` and `status` in the other version. `body` must not be used afterwards: parts of it are taken over."""
     rows = CHANGES[kind]
     for row in rows if newer else reversed(rows):

@@ -14,10 +14,10 @@ import yaml
 
 from hostler.apis.metal3 import GROUP
 from hostler.compact_schema import Schema, expand_shape
+from hostler.metal.kinds.webhook_objects import OLDER, STORED
 
-STORED, OLD = "v1beta2", "v1beta1"
 # By these labels Cluster API and clusterctl find the version of a kind that follows each of their contracts.
-CONTRACTS = {f"cluster.x-k8s.io/{contract}": contract for contract in (OLD, STORED)}
+CONTRACTS = {f"cluster.x-k8s.io/{contract}": contract for contract in (OLDER, STORED)}
 # clusterctl takes data for a plural, and refuses `metal3datas` without this. Cluster API's own objects never name a
 # Metal3Data, which is where the name would matter.
 UNUSUAL_NAME = "clusterctl.cluster.x-k8s.io/skip-crd-name-preflight-check"
@@ -57,7 +57,7 @@ def _definition(kind: Schema, shapes: Schema, help_: Mapping[str, str]) -> Schem
                 "shortNames": list(kind["short"]), "categories": ["cluster-api"],
             },
             "scope": "Namespaced",
-            "versions": [_version(kind, version, shapes, help_) for version in (OLD, STORED)],
+            "versions": [_version(kind, version, shapes, help_) for version in (OLDER, STORED)],
         },
     }  # fmt: skip
 
@@ -74,7 +74,7 @@ def _version(kind: Schema, name: str, shapes: Schema, help_: Mapping[str, str]) 
         "name": name,
         "served": True,
         "storage": name == STORED,
-        **({"deprecated": True} if name == OLD else {}),
+        **({"deprecated": True} if name == OLDER else {}),
         "schema": {"openAPIV3Schema": schema},
         **({"subresources": {"status": {}}} if "status" in described else {}),
         **({"additionalPrinterColumns": columns} if columns else {}),

@@ -12,7 +12,8 @@ from hostler.apis.metal3 import GROUP
 
 Json = dict[str, Any]
 
-VERSIONS = ("v1beta2", "v1beta1")  # the first is the one that is stored
+STORED, OLDER = "v1beta2", "v1beta1"  # Hostler reads and writes the first only
+VERSIONS = (STORED, OLDER)
 # Every kind of the provider, by its plural.
 KINDS: Mapping[str, str] = {
     "metal3clusters": "Metal3Cluster",

@@ -25,6 +25,7 @@ from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import Object, key_of
 from hostler.metal import names
 from hostler.metal.model import consumer_key
+from hostler.metal.moving import is_machine
 from hostler.metal.scope import EVERYTHING, Scope
 
 WITHDRAW = "hostler metal withdraw"
@@ -69,14 +70,10 @@ class Leftovers:
 
 
 def _machine_owners(host: BareMetalHost) -> list[Owner]:
-    return [one for one in host.metadata.owner_references if _is_machine(one)]
+    return [one for one in host.metadata.owner_references if is_machine(one)]
 
 
-def _is_machine(owner: Owner) -> bool:
-    return owner.kind == metal3.METAL3_MACHINE.kind and capi.group_of(owner.api_version) == metal3.GROUP
-
-
-async def find(client: Client, scope: Scope = EVERYTHING) -> Leftovers:
+async def find_leftovers(client: Client, scope: Scope = EVERYTHING) -> Leftovers:
     """Every host that carries something of ours, read once. Where the kind is not installed there are none."""
     try:
         hosts = [host for place in scope.namespaces or (None,) for host in await _hosts(client, place)]
@@ -156,7 +153,7 @@ async def _take_back_from(client: Client, known: OwnedMetadata) -> str:
             if names.BLOCK_MOVE in meta.annotations:
                 change["annotations"] = {names.BLOCK_MOVE: None}
             if _machine_owners(host):
-                kept = [msgspec.to_builtins(one) for one in meta.owner_references if not _is_machine(one)]
+                kept = [msgspec.to_builtins(one) for one in meta.owner_references if not is_machine(one)]
                 change["ownerReferences"] = kept or None
             if not change:
                 return ""
@@ -198,7 +195,7 @@ async def find_unlabelled(client: Client) -> tuple[str, ...]:
     return tuple(commands)
 
 
-def findings(left: Fact[Leftovers], unlabelled: Fact[tuple[str, ...]], *, on: Fact[bool]) -> Iterator[Finding]:
+def leftover_findings(left: Fact[Leftovers], unlabelled: Fact[tuple[str, ...]], *, on: Fact[bool]) -> Iterator[Finding]:
     """What `hostler doctor` reports; `on`: whether the operator has metal switched on."""
     if isinstance(left, Unknown):
         why = f"What metal may have left on hosts could not be read: {left.why}"

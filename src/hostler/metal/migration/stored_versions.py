@@ -1,4 +1,4 @@
-"""In which versions the API server may still hold objects of the provider's kinds, and how they are rewritten. Pure."""
+"""In which versions the API server may still hold objects of the provider's kinds, and how they are rewritten."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from hostler.explain.doctor import Finding, Level
 from hostler.host.conditions import count
 from hostler.host.facts import Fact, Unknown
+from hostler.kube.client import Client
+from hostler.kube.errors import NotFound
+from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from hostler.kube.records import Metadata, Record
-from hostler.metal.kinds.webhook_objects import VERSIONS
+from hostler.metal.kinds.webhook_objects import DEFINITIONS, OLDER, STORED
 
-STORED, OLDER = VERSIONS
 WHAT = "stored versions"
 
 
@@ -18,8 +20,14 @@ class _Conversion(Record, frozen=True):
     strategy: str = "None"
 
 
+class _Version(Record, frozen=True):
+    name: str = ""
+    storage: bool = False
+
+
 class _Spec(Record, frozen=True):
     conversion: _Conversion = _Conversion()
+    versions: tuple[_Version, ...] = ()
 
 
 class _Status(Record, frozen=True):
@@ -34,8 +42,29 @@ class Definition(Record, frozen=True):
     status: _Status = _Status()
 
     @property
+    def storage(self) -> str:
+        """The version in which objects are written."""
+        return next((one.name for one in self.spec.versions if one.storage), "")
+
+    @property
+    def older(self) -> list[str]:
+        """The other versions in which there may still be objects."""
+        return [one for one in self.status.stored_versions if one != STORED]
+
+    @property
     def may_hold_older(self) -> bool:
         return OLDER in self.status.stored_versions
+
+
+async def read_definitions(client: Client) -> tuple[Definition, ...]:
+    """The CRDs of the provider that are there."""
+    found = []
+    for name in DEFINITIONS:
+        try:
+            found.append(await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=Definition))
+        except NotFound:
+            continue
+    return tuple(found)
 
 
 def rewrite_commands(names: Sequence[str]) -> str:

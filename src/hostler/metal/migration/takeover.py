@@ -6,13 +6,12 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-from hostler.apis import metal3
 from hostler.apis.metal3 import BareMetalHost, Metal3Machine
 from hostler.apis.metal3_data import Data, DataClaim
 from hostler.host.conditions import count
@@ -22,9 +21,9 @@ from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters
 from hostler.kube.errors import NotFound
 from hostler.kube.events import Recorder
-from hostler.kube.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET, Kind
+from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Metadata, Object, Record, key_of
+from hostler.kube.records import key_of
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
@@ -32,14 +31,14 @@ from hostler.metal.caches import Caches, DataCaches
 from hostler.metal.claiming.reservations import ReservedHostController
 from hostler.metal.data.controller import DataController
 from hostler.metal.decide import decide_machine
+from hostler.metal.kinds.webhook_objects import STORED
 from hostler.metal.migration.leftovers import find_unlabelled
+from hostler.metal.migration.stored_versions import Definition, read_definitions, rewrite_commands
 from hostler.metal.model import Decision, Facts, Step, Write
 from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import Scope
-from hostler.metal.status import settled
+from hostler.metal.status import is_settled
 from hostler.metal.toolbox import Toolbox
-
-VERSION = "v1beta2"  # of the provider's API: the only one that Hostler reads and writes
 
 
 class Effect(StrEnum):
@@ -62,57 +61,18 @@ class Line(msgspec.Struct, frozen=True):
 # -- definitions
 
 
-class VersionSpec(Record, frozen=True):
-    name: str = ""
-    storage: bool = False
-
-
-class DefinitionSpec(Record, frozen=True):
-    versions: tuple[VersionSpec, ...] = ()
-
-
-class DefinitionStatus(Record, frozen=True):
-    stored_versions: tuple[str, ...] = ()
-
-
-class Definition(Record, frozen=True):
-    """A CRD: in which version objects are written, and in which ones there may still be some."""
-
-    metadata: Metadata = Metadata()
-    spec: DefinitionSpec = DefinitionSpec()
-    status: DefinitionStatus = DefinitionStatus()
-
-    @property
-    def storage(self) -> str:
-        return next((one.name for one in self.spec.versions if one.storage), "")
-
-    @property
-    def older(self) -> list[str]:
-        return [one for one in self.status.stored_versions if one != VERSION]
-
-
-def definition_lines(definitions: Iterable[Definition], empty: Collection[str] = ()) -> Iterator[Line]:
-    """Objects in an older version can be read only while the provider's conversion webhook answers.
-
-    `empty`: the definitions of which there is no object.
-    """
+def definition_lines(definitions: Iterable[Definition]) -> Iterator[Line]:
+    """Objects in an older version can be read only while the provider's conversion webhook answers."""
     for definition in definitions:
         name, storage = definition.metadata.name, definition.storage
         what = f"customresourcedefinition/{name}"
-        if storage != VERSION:
-            why = f"It stores {storage or 'no version'}, and Hostler reads and writes {VERSION} only."
-            yield Line(Effect.FIRST, what, why, f"Bring the provider to a release that stores {VERSION}.")
+        if storage != STORED:
+            why = f"It stores {storage or 'no version'}, and Hostler reads and writes {STORED} only."
+            yield Line(Effect.FIRST, what, why, f"Bring the provider to a release that stores {STORED}.")
         elif definition.older:
             them = listed(definition.older)
             why = f"Objects may still be stored as {them}, which only the provider's webhook converts."
-            yield Line(Effect.FIRST, what, why, rewrite_command(name, objects=name not in empty))
-
-
-def rewrite_command(name: str, *, objects: bool = True) -> str:
-    """Writes every object once, in the version that is stored now, and then says that there is no other."""
-    status = f'{{"status":{{"storedVersions":["{VERSION}"]}}}}'
-    rewrite = f"kubectl get {name} --all-namespaces -o json | kubectl replace -f - && " if objects else ""
-    return f"{rewrite}kubectl patch crd {name} --subresource=status --type=merge -p '{status}'"
+            yield Line(Effect.FIRST, what, why, rewrite_commands([name]))
 
 
 # -- machines and hosts
@@ -137,7 +97,7 @@ def machine_lines(facts: Facts, decision: Decision) -> Iterator[Line]:
 def judged_line(facts: Facts, decision: Decision) -> Line | None:
     """That a machine would be ready no more, or again; None: it stays as it is, or that takes a look for its node."""
     machine, host = facts.machine, facts.host if facts.associated else None
-    if host is not None and host.state == "provisioned" and not settled(machine):
+    if host is not None and host.state == "provisioned" and not is_settled(machine):
         return None
     now = next((one.status for one in machine.status.conditions if one.type == names.READY), None)
     said = next((one for one in decision.said if one.type == names.READY), None)
@@ -205,12 +165,6 @@ def label_lines(commands: Iterable[str]) -> Iterator[Line]:
         yield Line(Effect.NOTE, f"customresourcedefinition/{command.split()[3]}", why, command)
 
 
-KINDS = (
-    "metal3clusters", "metal3clustertemplates", "metal3machines", "metal3machinetemplates", "metal3datas",
-    "metal3dataclaims", "metal3datatemplates", "metal3remediations", "metal3remediationtemplates",
-)  # fmt: skip
-
-
 async def takeover_lines(client: Client, scope: Scope, *, fast_track: bool = False) -> list[Line]:
     """Every line but that about the provider itself; raises what the API server says."""
     metrics = Metrics()
@@ -218,8 +172,7 @@ async def takeover_lines(client: Client, scope: Scope, *, fast_track: bool = Fal
     for watch in (*caches.all(), data.claims, data.datas):
         if watch is not caches.secrets:  # nobody needs the right to read them for this
             await _list_into(client, watch)
-    definitions = await _definitions(client)
-    found = [*definition_lines(definitions, await _empty(client, definitions))]
+    found = [*definition_lines(await read_definitions(client))]
     found += outside_lines(scope, caches.machines.store)
     found += _decided(client, scope, caches, data, metrics, fast_track=fast_track)
     in_scope = [one for one in caches.remediations.store if not scope.why_outside(one.metadata)]
@@ -264,25 +217,3 @@ async def _list_into(client: Client, watch: Watch[Any]) -> None:
     for one in found:
         store.put(one)
     store.end_sync(max((int(one.metadata.resource_version) for one in found), default=0))
-
-
-async def _definitions(client: Client) -> list[Definition]:
-    found = []
-    for plural in KINDS:
-        name = f"{plural}.{metal3.GROUP}"
-        try:
-            found.append(await client.get(CUSTOM_RESOURCE_DEFINITION, name, type=Definition))
-        except NotFound:
-            continue
-    return found
-
-
-async def _empty(client: Client, definitions: list[Definition]) -> list[str]:
-    """Those that may hold older objects and hold none at all: kubectl calls it an error to replace nothing."""
-    empty = []
-    for definition in definitions:
-        name = definition.metadata.name
-        kind = Kind(metal3.GROUP, VERSION, name.partition(".")[0], "", True)
-        if definition.older and not await client.list(kind, type=Object):
-            empty.append(name)
-    return empty

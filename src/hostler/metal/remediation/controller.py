@@ -23,7 +23,7 @@ from hostler.metal import names
 from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
 from hostler.metal.model import cluster_of, held_by, owner_key
-from hostler.metal.remediation.decide import LOOK_SECONDS, counted, decide_remediation
+from hostler.metal.remediation.decide import LOOK_SECONDS, count_from_step, decide_remediation
 from hostler.metal.remediation.model import (
     HOST_UNHEALTHY,
     BoundPod,
@@ -95,7 +95,7 @@ class RemediationController:
         fresh = self.power.fresh(remediation.power_off) and (host is None or not self._shaky(key_of(host.metadata)))
         unreadable = caches.unreadable_host(machine) if machine is not None else ""
         return RemediationFacts(
-            counted(remediation, self._stepped(self._clock())), owner, machine, cluster, host, held,
+            count_from_step(remediation, self._stepped(self._clock())), owner, machine, cluster, host, held,
             unreadable=unreadable, fresh=fresh,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from hostler.host.taints import out_of_service
 from hostler.instant import Instant, iso, parse
 from hostler.kube.records import Node
 from hostler.metal import names
-from hostler.metal.model import Write
+from hostler.metal.model import Write, patch_host
 from hostler.metal.remediation.model import (
     FAILED,
     GIVEN_UP,
@@ -277,7 +277,7 @@ def _let_on(facts: RemediationFacts, why: str) -> tuple[Write, ...]:
 # -- small change
 
 
-def counted(remediation: Remediation, stepped: Instant) -> Remediation:
+def count_from_step(remediation: Remediation, stepped: Instant) -> Remediation:
     """With an attempt that began no earlier than the clock was set forward: a host on its way up is not rebooted, nor
     given up, because of a time that never passed."""
     since = parse(remediation.status.last_remediated)
@@ -314,9 +314,7 @@ def _finalized(remediation: Remediation, kept: bool, why: str) -> Write:
 
 
 def _on_host(host: BareMetalHost, annotations: dict[str, str | None], why: str) -> Write:
-    meta = host.metadata
-    body = {"metadata": {"annotations": annotations}}
-    return Write(metal3.BARE_METAL_HOST, meta.name, meta.namespace, body, why, version=meta.resource_version)
+    return patch_host(host, {"metadata": {"annotations": annotations}}, why)
 
 
 def _handed_over(machine: str, namespace: str, now: Instant) -> Write:
