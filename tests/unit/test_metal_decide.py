@@ -14,7 +14,7 @@ from hostler.apis.metal3 import BareMetalHost, Metal3Cluster, Metal3Machine, Met
 from hostler.kube.kinds import SECRET
 from hostler.metal import names
 from hostler.metal.claiming.reservations import why_abandoned
-from hostler.metal.clusters import cluster_change, endpoint_change, pause_change
+from hostler.metal.clusters import cluster_change, decide_cluster, endpoint_change, pause_change
 from hostler.metal.decide import decide_associated, why_no_host, why_not_yet
 from hostler.metal.model import Facts, NodeSeen, Rendered, Said
 from hostler.metal.moving import unpause_change
@@ -529,3 +529,29 @@ def test_a_paused_cluster_says_so_once_and_what_it_said_before_stays() -> None:
     assert pause_change(metal(paused), 3.0) == {}, "a second look"
     again = cluster_change(metal(paused), Said(names.READY, True, "Ready"), 4.0)["status"]["conditions"]
     assert [one["status"] for one in again if one["type"] == "Paused"] == ["False"]
+
+
+def test_a_cluster_gets_finalizer_port_and_status_from_one_decision() -> None:
+    endpoint = {"spec": {"controlPlaneEndpoint": {"host": "h"}}}
+    found = msgspec.convert(
+        {"metadata": {"name": "c", "namespace": "n", "resourceVersion": "7"}, **endpoint}, Metal3Cluster
+    )
+    finalized, port, status = decide_cluster(found, cluster(), (), 0.0)
+    assert (finalized.version, finalized.body["metadata"]["finalizers"]) == ("7", [names.CLUSTER_FINALIZER])
+    assert (port.version, port.body) == ("", {"spec": {"controlPlaneEndpoint": {"port": 6443}}})
+    assert status.subresource == "status"
+    assert status.body["status"]["initialization"] == {"provisioned": True}, "with the port that it gets"
+
+
+def test_a_cluster_goes_after_its_machines() -> None:
+    meta = {
+        "name": "c",
+        "deletionTimestamp": "now",
+        "finalizers": ["x", names.CLUSTER_FINALIZER],
+        "resourceVersion": "7",
+    }
+    found = msgspec.convert({"metadata": meta}, Metal3Cluster)
+    (waits,) = decide_cluster(found, cluster(), ("m",), 0.0)
+    assert waits.why == "It waits for m."
+    (gone,) = decide_cluster(found, cluster(), (), 0.0)
+    assert (gone.body, gone.version) == ({"metadata": {"finalizers": ["x"]}}, "7")

@@ -25,7 +25,7 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
-from hostler.metal.claiming.reservations import ReservedHostController
+from hostler.metal.claiming.reservations import ReservedHostController, why_left
 from hostler.metal.controller import MachineController
 from hostler.metal.data.controller import DataController
 from hostler.metal.data.decide import RenderedSecret, why_not_ours
@@ -546,14 +546,19 @@ def test_a_kept_host_is_not_freed_while_it_cannot_be_read_for_whom_it_is_kept() 
         async with ward() as room:
             keeper = ReservedHostController(room.tools())
             room.put(cluster())
-            assert keeper.why(kept("md-a")) == "MachineDeployment a is gone"
+
+            def why(label: str) -> str:
+                freed = keeper.decide(kept(label))
+                return freed.write.why if freed is not None else ""
+
+            assert why("md-a") == "MachineDeployment a is gone"
             room.caches.deployments.store.unread("other/a", 98, "its labels are a string")
-            assert keeper.why(kept("md-a")) == "MachineDeployment a is gone"
+            assert why("md-a") == "MachineDeployment a is gone"
             for store in (room.caches.deployments.store, room.caches.capi_clusters.store):
                 store.unread("n/x", 99, "spec.paused is a string")
-                assert keeper.why(kept("md-a")) == ""
+                assert why("md-a") == ""
                 store.forget("n/x", 100)
-            assert keeper.why(kept("md-a")) == "MachineDeployment a is gone"
+            assert why("md-a") == "MachineDeployment a is gone"
 
     asyncio.run(run())
 
@@ -565,7 +570,7 @@ def test_a_kept_host_whose_machine_was_removed_by_force_waits_for_nobody() -> No
         meta = {"name": "h", "namespace": "n", "labels": {names.NODE_REUSE: "md-a", capi.CLUSTER_NAME: "c"}}
         body = {"metadata": meta, "spec": {"consumerRef": {**CONSUMER, "name": "gone"}, **spec}}
         found = msgspec.convert({**body, "status": {"provisioning": {"state": state}}}, BareMetalHost)
-        return ReservedHostController(room.tools()).why_left(found)
+        return why_left(ReservedHostController(room.tools()).facts(found))
 
     async def run() -> None:
         async with ward() as room:

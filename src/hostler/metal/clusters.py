@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hostler.apis import capi, metal3
 from hostler.apis.capi import Cluster
 from hostler.apis.metal3 import Metal3Cluster, Metal3Machine, Metal3MachineTemplate
 from hostler.host.conditions import names as listed
 from hostler.instant import Instant
+from hostler.kube.errors import NotFound
 from hostler.metal import names
 from hostler.metal.caches import UNREAD_SECONDS
-from hostler.metal.model import Said, cluster_of, owner_key
+from hostler.metal.model import Said, Write, cluster_of, owner_key
 from hostler.metal.nodes import read_prefixes
 from hostler.metal.status import PAUSED, UNPAUSED, conditions_change
-from hostler.metal.toolbox import Toolbox, drop_finalizers
+from hostler.metal.toolbox import Toolbox
 
 # -- Metal3Cluster: pure
 
@@ -80,14 +83,68 @@ def cleaning_change(template: Metal3MachineTemplate, machine: Metal3Machine) -> 
     return {"spec": {"automatedCleaningMode": wanted}}
 
 
-# -- keepers
+def decide_cluster(
+    cluster: Metal3Cluster, owner: Cluster | None, machines: Collection[str], now: Instant
+) -> tuple[Write, ...]:
+    """What is written next. `machines`: those that a cluster which is being deleted waits for."""
+    meta = cluster.metadata
+    if meta.deletion_timestamp:
+        return _end_cluster(cluster, machines, now)
+    if capi.PAUSED in meta.annotations or (owner is not None and owner.spec.paused):
+        return _patches((cluster, pause_change(cluster, now), PAUSED.message))
+    finalized: dict[str, Any] = {}
+    if owner is not None and names.CLUSTER_FINALIZER not in meta.finalizers:
+        finalized = {"metadata": {"finalizers": [*meta.finalizers, names.CLUSTER_FINALIZER]}}
+    known = _with_port(cluster)
+    said = judge_cluster(known, owner)
+    return _patches(
+        (cluster, finalized, "its machines go before it"),
+        (cluster, endpoint_change(cluster), "its endpoint names no port"),
+        (cluster, cluster_change(known, said, now), said.message or "its endpoint is known"),
+    )
+
+
+def _end_cluster(cluster: Metal3Cluster, machines: Collection[str], now: Instant) -> tuple[Write, ...]:
+    """Only once its machines are gone; each of them wakes it as it goes."""
+    meta = cluster.metadata
+    if names.CLUSTER_FINALIZER not in meta.finalizers:
+        return ()
+    if machines:
+        waits = f"It waits for {listed(machines)}."
+        said = Said(names.READY, False, "WaitingForMachines", waits)
+        return _patches((cluster, cluster_change(cluster, said, now), waits))
+    kept = [one for one in meta.finalizers if one != names.CLUSTER_FINALIZER]
+    return _patches((cluster, {"metadata": {"finalizers": kept}}, "its machines are gone"))
+
+
+def _with_port(cluster: Metal3Cluster) -> Metal3Cluster:
+    if not endpoint_change(cluster):
+        return cluster
+    endpoint = replace(cluster.spec.control_plane_endpoint, port=DEFAULT_PORT)
+    return replace(cluster, spec=replace(cluster.spec, control_plane_endpoint=endpoint))
+
+
+def _patches(*changes: tuple[Metal3Cluster, dict[str, Any], str]) -> tuple[Write, ...]:
+    """Finalizers under the version that was read: the list is written whole, and others' must not get lost."""
+    return tuple(
+        Write(
+            metal3.METAL3_CLUSTER, cluster.metadata.name, cluster.metadata.namespace, body, why,
+            version=cluster.metadata.resource_version if "metadata" in body else "",
+            subresource="status" if "status" in body else None,
+        )
+        for cluster, body, why in changes
+        if body
+    )  # fmt: skip
+
+
+# -- controllers
 
 
 class ClusterController:
     """Reconciles one Metal3Cluster per call."""
 
     def __init__(self, tools: Toolbox) -> None:
-        self._caches, self._writer, self._clock = tools.caches, tools.writer, tools.clock
+        self._tools, self._caches = tools, tools.caches
 
     async def reconcile(self, key: str) -> float | None:
         if self._caches.unread():
@@ -95,50 +152,16 @@ class ClusterController:
         cluster = self._caches.clusters.store.get(key)
         if cluster is None:
             return None
-        owner = self._caches.capi_clusters.store.get(owner_key(cluster.metadata, "Cluster"))
-        if cluster.metadata.deletion_timestamp:
-            await self._let_go(cluster)
-            return None
-        if capi.PAUSED in cluster.metadata.annotations or (owner is not None and owner.spec.paused):
-            if change := pause_change(cluster, self._clock()):
-                await self._patch(cluster, change, PAUSED.message, subresource="status")
-            return None
         meta = cluster.metadata
-        if owner is not None and names.CLUSTER_FINALIZER not in meta.finalizers:
-            finalizers = [*meta.finalizers, names.CLUSTER_FINALIZER]
-            body = {"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}}
-            cluster = await self._patch(cluster, body, "its machines go before it") or cluster
-        if change := endpoint_change(cluster):
-            cluster = await self._patch(cluster, change, "its endpoint names no port") or cluster
-        said = judge_cluster(cluster, owner)
-        if change := cluster_change(cluster, said, self._clock()):
-            await self._patch(cluster, change, said.message or "its endpoint is known", subresource="status")
+        owner = self._caches.capi_clusters.store.get(owner_key(meta, "Cluster"))
+        of = owner_key(meta, "Cluster") or names.key(meta.namespace, meta.labels.get(capi.CLUSTER_NAME, meta.name))
+        machines = [one.metadata.name for one in self._caches.machines.store.by("cluster", of)]
+        for write in decide_cluster(cluster, owner, machines, self._tools.clock()):
+            try:
+                await self._tools.send(write)
+            except NotFound:
+                return None  # it is gone
         return None
-
-    async def _let_go(self, cluster: Metal3Cluster) -> None:
-        """Only once its machines are gone; each of them wakes it as it goes."""
-        meta = cluster.metadata
-        if names.CLUSTER_FINALIZER not in meta.finalizers:
-            return
-        owner = owner_key(meta, "Cluster") or names.key(meta.namespace, meta.labels.get(capi.CLUSTER_NAME, meta.name))
-        left = self._caches.machines.store.by("cluster", owner)
-        if left:
-            waits = f"It waits for {listed(one.metadata.name for one in left)}."
-            said = Said(names.READY, False, "WaitingForMachines", waits)
-            if change := cluster_change(cluster, said, self._clock()):
-                await self._patch(cluster, change, waits, subresource="status")
-            return
-        await drop_finalizers(
-            self._writer, metal3.METAL3_CLUSTER, meta, names.CLUSTER_FINALIZER, why="its machines are gone"
-        )
-
-    async def _patch(
-        self, cluster: Metal3Cluster, body: dict[str, Any], why: str, subresource: str | None = None
-    ) -> Metal3Cluster | None:
-        meta = cluster.metadata
-        return await self._caches.clusters.patch(
-            self._writer, meta.name, body, meta.namespace, why=why, subresource=subresource
-        )
 
 
 class TemplateController:

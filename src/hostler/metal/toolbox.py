@@ -53,8 +53,10 @@ class Toolbox:
         )  # fmt: skip
 
     def _cache_of(self, kind: Kind) -> Cache[Any]:
-        known: tuple[Cache[Any], ...] = (self.caches.hosts, self.caches.machines, self.caches.remediations)
-        return next((one for one in (*known, self.data.claims) if one.kind == kind), None) or Cache(kind, Object)
+        known: tuple[Cache[Any], ...] = (
+            self.caches.hosts, self.caches.machines, self.caches.remediations, self.caches.clusters, self.data.claims,
+        )  # fmt: skip
+        return next((one for one in known if one.kind == kind), None) or Cache(kind, Object)
 
     async def _create(self, cache: Cache[Any], write: Write) -> Any:
         """What is there already needs nothing: another process, or an earlier look, was faster."""

@@ -203,8 +203,9 @@ def _decided(
         host = caches.hosts.store.get(key)
         if host is None or scope.why_not_read(host.metadata.namespace):
             continue
-        if why := keeper.why(host) or keeper.why_left(host):
-            yield freed_line(host, why)
+        freed = keeper.decide(host)
+        if freed is not None and freed.reason:
+            yield freed_line(host, freed.write.why)
 
 
 async def _list_into(client: Client, watch: Watch[Any]) -> None:
