@@ -116,12 +116,12 @@ def merged(body: Any, change: Any) -> Any:
     ("case", "says"),
     [
         ({}, ""),
-        ({"data": {"metadata": {"annotations": {names.RENDERED_FOR: "another"}}}}, "is rendered anew, for the host"),
-        ({"host": {"spec": {"consumerRef": {"name": "x"}}}}, "is rendered anew, for the host"),
+        ({"data": {"metadata": {"annotations": {names.RENDERED_FOR: "another"}}}}, "is rendered again, for the host"),
+        ({"host": {"spec": {"consumerRef": {"name": "x"}}}}, "is rendered again, for the host"),
         ({"claim": {"metadata": {"deletionTimestamp": "now"}}}, "waits until the Metal3DataClaim m of before is gone"),
         ({"claim": {"metadata": {"ownerReferences": [{"name": "m", "uid": "u0"}]}}}, "belongs to another machine"),
         ({"claim": {"metadata": {"ownerReferences": []}}}, "belongs to another machine of its name, or to nobody"),
-        ({"claim": {"spec": {"template": {"name": "t0"}}}}, "was claimed from Metal3DataTemplate t0"),
+        ({"claim": {"spec": {"template": {"name": "t0"}}}}, "the claim was for Metal3DataTemplate t0"),
         ({"data": {"spec": {"metaData": {"namespace": "kube-system"}}}}, "spec.metaData of Metal3Data t-0 is in name"),
     ],
 )

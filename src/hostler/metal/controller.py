@@ -139,7 +139,7 @@ class MachineController:
             about = facts.machine.metadata
             self._tools.recorder.event(metal3.METAL3_MACHINE, about, "Normal", "HostChosen", "Claim", decision.why)
         # The claim has queued it again (`capability.py` hears of the host), behind those that have none yet: a thousand
-        # hosts begin to be installed before the first machine has all its words.
+        # hosts begin to be installed before the first machine has its whole status.
         return None
 
     async def _wait(self, facts: Facts, decision: Decision) -> float | None:

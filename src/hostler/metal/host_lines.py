@@ -258,7 +258,7 @@ def judge_node(facts: Facts, named: NodeHere | None, carriers: Collection[str]) 
 
 
 def is_blocked(facts: Facts, decision: Decision) -> bool:
-    """Whether a claim, or a release, waits for somebody."""
+    """Whether a claim, or a release, waits for a user."""
     if decision.step in (Step.WAIT, Step.PAUSED, Step.UNREADABLE, Step.CLAIM):
         return True
     host = facts.host

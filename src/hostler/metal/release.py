@@ -116,7 +116,7 @@ def why_not_empty(host: BareMetalHost) -> str:
         return ""
     by = host.metadata.annotations.get(names.PAUSED)
     if by is not None and by != names.OUR_PAUSE:
-        return f"Host {name} is paused by {by or 'somebody'}, so it cannot be emptied."
+        return f"Host {name} is paused by {by or 'another party'}, so it cannot be emptied."
     if host.state == "externally provisioned":
         return (
             f"Host {name} is being powered off." if host.status.powered_on and not host.spec.disable_power_off else ""
@@ -187,7 +187,7 @@ def _secret_label(facts: Facts, host: BareMetalHost) -> list[Write]:
 
 
 def _goes(facts: Facts, why: str) -> list[Write]:
-    """Our finalizer goes, and so does the machine, unless somebody else has one too."""
+    """Our finalizer goes, and so does the machine, unless another party has one too."""
     meta = facts.machine.metadata
     if names.MACHINE_FINALIZER not in meta.finalizers:
         return []

@@ -53,7 +53,7 @@ def readiness_of(facts: Facts, host: BareMetalHost) -> tuple[bool, str, float | 
         return False, f"Host {name} is this machine's, but nothing is installed on it: {wrong}", None
     if host.state != "provisioned":
         paused = host.metadata.annotations.get(names.PAUSED)
-        held = f" and paused by {paused or 'somebody'}" if paused is not None else ""
+        held = f" and paused by {paused or 'another party'}" if paused is not None else ""
         return False, f"Host {name} is {host.state or 'new'}{held}.", None
     node = facts.node
     if node is None:

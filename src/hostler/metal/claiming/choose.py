@@ -150,7 +150,7 @@ class Choice:
 class Around:
     """Facts that are not on the hosts: which are being taken right now, and which only just stopped failing."""
 
-    taken: Callable[[str], str] = lambda _: ""  # by whom, as words
+    taken: Callable[[str], str] = lambda _: ""  # by which machine; empty: by none
     shaky: Callable[[str], bool] = lambda _: False
     leaving: Callable[[BareMetalHost], bool] = lambda _: False  # its consumer is a machine that is being deleted
     used_domains: Mapping[str, int] = field(default_factory=dict)

@@ -102,7 +102,7 @@ class FreeHosts:
                 bag.remove(key)
 
     def reserved(self, namespace: str, label: str) -> Collection[str]:
-        """The hosts kept for somebody, whatever their state; for nobody none are."""
+        """The hosts kept for this label, whatever their state; none for an empty one."""
         return self._reserved.get((namespace, label), ()) if label else ()
 
     def sample(self, wish: Wish, *, strict: bool, most: int) -> Sample:
@@ -122,7 +122,7 @@ class FreeHosts:
         return Sample(hosts, whole_domain and len(anywhere) <= most, whole_domain)
 
     def taken(self, key: str, by: str) -> str:
-        """Who else is taking this host right now, as words."""
+        """Who else is taking this host right now; empty: no other machine."""
         who = self.reservations.get(key)
         return f"Metal3Machine {who}" if who is not None and who != by else ""
 

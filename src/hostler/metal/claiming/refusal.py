@@ -30,7 +30,7 @@ class Refused(StrEnum):
     UNHEALTHY = "it is marked as unhealthy"
     POWERED_OFF = "it is kept off by a remediation"
     DETACHED = "it is detached"
-    EXTERNAL = "it is provisioned by somebody else"
+    EXTERNAL = "it is provisioned by another party"
     STATE = "it is {}"
     NO_STATE = "it has no state yet"
     NOT_NEEDED = "not needed"
@@ -47,7 +47,7 @@ class Refusal:
         return self.reason.value.format(self.details)
 
 
-# How a summary names reasons: in this order, and in words that do not change with every host.
+# How a summary names reasons: in this order, and as texts that do not change with every host.
 _GROUPS: Final = {
     "some have another consumer": (Refused.CONSUMER, Refused.IMAGE, Refused.TAKING),
     "some do not meet the selector": (Refused.SELECTOR,),
@@ -95,7 +95,7 @@ def why_shut(host: BareMetalHost, *, our_pause: bool = True) -> Refusal | None:
         return Refusal(Refused.ERROR, f"{what}: {status.error_message[:200]}" if status.error_message else what)
     by = meta.annotations.get(names.PAUSED)
     if by is not None and (our_pause or by != names.OUR_PAUSE):
-        return Refusal(Refused.PAUSED, by or "somebody")
+        return Refusal(Refused.PAUSED, by or "another party")
     if any(name in meta.annotations for name in names.UNHEALTHY):
         return Refusal(Refused.UNHEALTHY)
     if any(name.startswith(names.REMEDIATION_POWER_OFF) for name in meta.annotations):

@@ -17,11 +17,11 @@ from hostler.metal.moving import UNBLOCKED
 from hostler.metal.release import why_not_empty
 from hostler.metal.toolbox import Toolbox
 
-# -- hosts kept for somebody
+# -- hosts kept for a machine to come
 
 
 def _is_our_cluster(host: BareMetalHost, consumer: Reference) -> bool:
-    """A Cluster of Cluster API beside the host; others have kinds of that name too, and are somebody else."""
+    """A Cluster of Cluster API beside the host; other APIs have kinds of that name, too."""
     return (
         consumer.kind == capi.CLUSTER.kind
         and capi.group_of(consumer.api_version) == capi.GROUP
@@ -37,7 +37,7 @@ def is_blocked_for_nothing(host: BareMetalHost) -> bool:
 
 
 def why_abandoned(host: BareMetalHost, deployments: Collection[str], clusters: Mapping[str, Cluster]) -> str:
-    """Why a reserved host is reserved for nobody any more; empty: it is not reserved, or still for somebody."""
+    """Why a reserved host is reserved for nobody any more; empty: it is not reserved, or a machine may still come."""
     label = host.metadata.labels.get(names.NODE_REUSE)
     consumer = host.spec.consumer_ref
     if label is None or (consumer is not None and not _is_our_cluster(host, consumer)):

@@ -79,7 +79,7 @@ class Addresses:
             return f"The claim {name} is being deleted, and host {host.metadata.name} may have its address."
         kind = metal3.METAL3_IP_CLAIM if pool.metal3 else capi.IP_ADDRESS_CLAIM
         await drop_finalizers(self._writer, kind, claim.metadata, names.DATA_FINALIZER, why=UNUSED)
-        return f"It claims an address from {pool} anew: the claim {name} is being deleted."
+        return f"It claims another address from {pool}: the claim {name} is being deleted."
 
     async def _claim_address(self, data: Data, pool: PoolRef, name: str) -> None:
         meta = data.metadata

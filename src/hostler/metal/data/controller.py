@@ -109,7 +109,7 @@ class DataController:
         if not data.status.ready:
             return Rendered(False, data.status.error_message or "its data is being rendered.", name)
         if host is None or not (host.imaged or is_rendered_for(data, host)):
-            return Rendered(False, "its data is rendered anew, for the host it has now.", name)
+            return Rendered(False, "its data is rendered again, for the host it has now.", name)
         for field, secret in (("metaData", data.spec.meta_data), ("networkData", data.spec.network_data)):
             if secret is not None and secret.namespace not in ("", data.metadata.namespace):
                 return Rendered(False, f"spec.{field} of Metal3Data {name} is in namespace {secret.namespace}.", name)

@@ -53,7 +53,7 @@ def is_owned(claim: DataClaim, machine: Metal3Machine) -> bool:
 
 
 def why_in_use(claim: DataClaim, machine: Metal3Machine, host: BareMetalHost | None, unreadable: str) -> str:
-    """That a host is, or may be, installed with what somebody deletes by hand: its addresses must stay its own."""
+    """That a host is, or may be, installed with what a user deletes by hand: its addresses must stay its own."""
     if machine.metadata.deletion_timestamp or not is_owned(claim, machine):
         return ""
     if host is None or not host.imaged:
@@ -69,12 +69,12 @@ def why_unfit(claim: DataClaim, machine: Metal3Machine) -> str:
     if not is_owned(claim, machine):
         return f"Metal3DataClaim {name} belongs to another machine of its name, or to nobody: delete it."
     if is_of_other_template(claim, machine):
-        return f"its data is asked for anew: it was claimed from Metal3DataTemplate {claim.spec.template.name}."
+        return f"its data is claimed again: the claim was for Metal3DataTemplate {claim.spec.template.name}."
     return ""
 
 
 def why_not_ours(secret: RenderedSecret) -> str:
-    """Whose a Secret is that has the name of ours, as words; empty: of an earlier try or another machine of ours."""
+    """Whose a Secret is that has the name of ours, in a few words; empty: of an earlier try or another machine of ours."""
     stranger = next((one for one in secret.metadata.owner_references if one.kind != metal3.METAL3_DATA.kind), None)
     if stranger is not None:
         return f"it belongs to {stranger.kind} {stranger.name}"

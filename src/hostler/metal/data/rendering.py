@@ -31,7 +31,7 @@ class InTheWay(Exception):
 async def put_secret(
     client: Client, writer: Writer, data: Data, name: str, field: str, content: bytes
 ) -> dict[str, str]:
-    """Make the Secret, or make it anew; the reference to it."""
+    """Create the Secret, or write it again; the reference to it."""
     namespace = data.metadata.namespace
     labels = {capi.CLUSTER_NAME: data.metadata.labels.get(capi.CLUSTER_NAME, "")}
     owners = [owner_reference(metal3.METAL3_DATA, data.metadata)]
@@ -52,7 +52,7 @@ async def put_secret(
             return {"name": name, "namespace": namespace}  # written before a crash, and not once more
         meta = {"resourceVersion": found.metadata.resource_version, "labels": labels, "ownerReferences": owners}
         change = {"metadata": meta, "data": {field: content}}
-        await writer.patch(SECRET, name, change, namespace, type=Object, why=f"rendered anew for {data.metadata.name}")
+        await writer.patch(SECRET, name, change, namespace, type=Object, why=f"rendered again for {data.metadata.name}")
     return {"name": name, "namespace": namespace}
 
 

@@ -41,7 +41,7 @@ class Power:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # The annotation -> when its host's word counts. By our own clock: after a restart it begins anew.
+        # The annotation -> when its host's word counts. By our own clock: after a restart it begins again.
         self._from: dict[str, float] = {}
 
     def host_changed(self, before: BareMetalHost | None, after: BareMetalHost | None) -> None:

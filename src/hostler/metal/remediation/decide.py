@@ -55,7 +55,7 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
     if phase == GIVEN_UP:
         return _tidied(facts, "It was given up; the machine's owner replaces the machine.")
     if phase == FAILED:
-        return _tidied(facts, "Its host was switched off by somebody; there is nothing to mend.")
+        return _tidied(facts, "Its host was switched off (spec.online is false); there is nothing to mend.")
     if facts.owner is None or facts.machine is None:
         return Step("It waits for its Machine and Metal3Machine.")
     if facts.leaving:
@@ -84,9 +84,7 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
 def _held_by_people(host: BareMetalHost) -> str:
     annotations = host.metadata.annotations
     if names.PAUSED in annotations:
-        return (
-            f"Host {host.metadata.name} is paused by {annotations[names.PAUSED] or 'somebody'}; it cannot be rebooted."
-        )
+        return f"Host {host.metadata.name} is paused by {annotations[names.PAUSED] or 'another party'}; it cannot be rebooted."
     if names.DETACHED in annotations:
         return f"Host {host.metadata.name} is detached; it cannot be rebooted."
     return ""
@@ -106,7 +104,7 @@ def _running(facts: RemediationFacts, host: BareMetalHost, now: Instant) -> Step
     asked = remediation.power_off in host.metadata.annotations
     if not (remediation.kept and asked):
         if left <= 0:
-            why = f"Nothing was done about host {name} in the time of this attempt; it begins anew."
+            why = f"Nothing was done about host {name} in the time of this attempt; the attempt begins again."
             return _well(facts, host) or Step(why, (_status(remediation, why, lastRemediated=iso(now)),))
         why = f"Host {name} is powered off."
         writes = [] if remediation.kept else [_finalized(remediation, True, why)]
@@ -213,7 +211,7 @@ def _ready(node: Node) -> bool:
 
 
 def _untaint(facts: RemediationFacts) -> bool | None:
-    """Whether there is a taint of ours to be taken off; one that somebody else has put there stays."""
+    """Whether there is a taint of ours to be taken off; one that another party put there stays."""
     node = facts.node.node if facts.node is not None else None
     return False if node is not None and is_tainted_for(node, facts.remediation) else None
 
