@@ -292,7 +292,7 @@ class MetalSource(Source):
 
 def _under_way(machine: Metal3Machine | None) -> str:
     """The claim or release that a machine is in, if any."""
-    if machine is None or (settled(machine) and not machine.metadata.deletion_timestamp):
+    if machine is None or (is_settled(machine) and not machine.metadata.deletion_timestamp):
         return ""
     return operation_of(machine)
 

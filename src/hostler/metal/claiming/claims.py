@@ -207,7 +207,7 @@ class Claims:
     # -- claiming
 
     async def take(self, facts: Facts, wish: Wish) -> tuple[Facts, Decision]:
-        """Give the machine a host, or the reason why not. Raises Conflict where another machine was faster: look again."""
+        """Give the machine a host, or the reason why not. Raises Conflict where another one was faster: look again."""
         key = key_of(facts.machine.metadata)
         choice = self.find_host(wish)
         decision = decide_claim(facts, choice)

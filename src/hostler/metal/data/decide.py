@@ -74,7 +74,7 @@ def why_unfit(claim: DataClaim, machine: Metal3Machine) -> str:
 
 
 def why_not_ours(secret: RenderedSecret) -> str:
-    """Whose a Secret is that has the name of ours, in a few words; empty: of an earlier try or another machine of ours."""
+    """Why a Secret that has the name of ours is another's; empty: it is ours, of an earlier try or another machine."""
     stranger = next((one for one in secret.metadata.owner_references if one.kind != metal3.METAL3_DATA.kind), None)
     if stranger is not None:
         return f"it belongs to {stranger.kind} {stranger.name}"

@@ -84,7 +84,8 @@ def decide_remediation(facts: RemediationFacts, now: Instant) -> Step:
 def _held_by_people(host: BareMetalHost) -> str:
     annotations = host.metadata.annotations
     if names.PAUSED in annotations:
-        return f"Host {host.metadata.name} is paused by {annotations[names.PAUSED] or 'another party'}; it cannot be rebooted."
+        by = annotations[names.PAUSED] or "another party"
+        return f"Host {host.metadata.name} is paused by {by}; it cannot be rebooted."
     if names.DETACHED in annotations:
         return f"Host {host.metadata.name} is detached; it cannot be rebooted."
     return ""
