@@ -88,7 +88,10 @@ def test_a_maintenance_is_read_from_the_node_alone(written: str, state: HostStat
 
 
 def test_a_vm_that_stays_off_by_policy_is_waiting() -> None:
-    assert host_of([node_layer(with_maintenance("powered-off", "stay-off"), "p")]).waiting == "policy stay-off"
+    assert (
+        host_of([node_layer(with_maintenance("powered-off", "stay-off"), "p")]).waiting
+        == "an administrator (policy stay-off)"
+    )
     assert host_of([node_layer(with_maintenance("draining", "stay-off"), "p")]).waiting == ""
 
 

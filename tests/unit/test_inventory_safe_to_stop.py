@@ -42,7 +42,7 @@ def test_yes_says_what_hostler_cannot_know() -> None:
     ("against", "change", "sentence"),
     [
         (Against.MID_STEP, {"mid_steps": ("metal: It is provisioned.",)},
-         "A step is under way (metal: It is provisioned.)."),
+         "A step is under way (metal: It is provisioned)."),
         (Against.HELD, {"holders": Known((Holder("ann"), Holder("bob")), NOW)}, "It is held by bob."),
         (Against.PODS, {"pods": Known(("a/b",), NOW)}, "1 pod would be stopped: a/b."),
         (Against.VOLUMES, {"attachments": Known(("pv-1", "pv-2"), NOW)},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hostler.history.encoding import decode_entries, encode_entries
 from hostler.history.model import Entry, id_order
 
-CHUNK_ENTRIES = 100
+CHUNK_ENTRIES = 30
 SEGMENT_BYTES = 200 * 1024  # of chunks; with names and metadata below the 256 KiB that one object may have
 
 

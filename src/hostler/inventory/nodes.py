@@ -23,7 +23,8 @@ MAINTENANCE_STATES: dict[str, HostState] = {
     State.POWERED_OFF: HostState.STOPPED,
     State.MIGRATED: HostState.RETURNING,
 }
-WAITS = frozenset({"wait", "stay-off"})  # policies that keep a VM off on purpose
+# Policies that keep a VM off on purpose, and on what it waits.
+WAITS = {"wait": "its own ESXi host (policy wait)", "stay-off": "an administrator (policy stay-off)"}
 POLICY = "hostler.dev/maintenance-policy"
 
 
@@ -102,8 +103,8 @@ def _maintenance_line(node: Node, holds: tuple[Hold, ...]) -> Line | None:
     }[state]
     # The hold begins with the maintenance and ends with it; the time of the state is that of its last step.
     began = next((hold.since for hold in holds if hold.holder == MAINTENANCE), "") or annotations.get(SINCE, "")
-    waits = state is HostState.STOPPED and annotations.get(POLICY, "") in WAITS
+    waiting = WAITS.get(annotations.get(POLICY, ""), "") if state is HostState.STOPPED else ""
     return Line(
         "maintenance", state, why, since, mid_step=True, operation=f"maintenance/{began}",
-        about=annotations.get(HOST, ""), waiting=f"policy {annotations[POLICY]}" if waits else "",
+        about=annotations.get(HOST, ""), waiting=waiting,
     )  # fmt: skip

@@ -126,7 +126,7 @@ def _maintenance(
         why=explained.outcome if explained is not None else esxi.why if esxi is not None else "",
         next=next((one.host.next for one in members if one not in settled and one.host.next), ""),
         blocked_by=tuple(_blockers(left, explained)), hosts=tuple(sorted(one.host.id for one in members)),
-        done=len(settled), total=len(members), waiting=_waiting(members),
+        done=len(settled), total=len(members), waiting=_waiting(members) if not left else "",
         overdue=any(late(one.host) for one in members) or (esxi is not None and late(esxi)),
     )  # fmt: skip
 

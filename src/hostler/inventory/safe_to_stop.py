@@ -89,7 +89,7 @@ class Rule:
 
 def judge_stop(facts: StopFacts, asker: str, now: Instant) -> SafeToStop:
     """`asker`: the holder in whose name it would be stopped; its own hold is no objection."""
-    objections = [Reason(Against.MID_STEP, f"A step is under way ({step})") for step in facts.mid_steps[:1]]
+    objections = [Reason(Against.MID_STEP, f"A step is under way ({step.rstrip('.')})") for step in facts.mid_steps[:1]]
     missing: list[Reason] = []
     for rule in RULES:
         if (fact := rule.fact(facts)) is None:

@@ -243,7 +243,7 @@ function showRow(row, item) {
     parts.name.href = `#/host/${encodeURIComponent(host.id)}`;
     put(parts.place, [host.kind, ...placeOf(host).filter((place) => place !== host.name)].join(" · "));
     const holders = (host.holders ?? []).map(holderText).filter((holder) => !host.why?.includes(holder));
-    const next = host.next ? `Next: ${host.next}` : host.waiting ? `Waiting: ${host.waiting}` : "";
+    const next = host.next ? `Next: ${host.next}` : host.waiting ? `Waiting for: ${host.waiting}` : "";
     put(parts.why, host.why || "");
     put(parts.next, [next, holders.length ? `Held by ${holders.join("; ")}` : ""].filter(Boolean).join(" · "));
     row.lastChild.title = show([host.why, next].filter(Boolean).join("\u2002"));

@@ -1,8 +1,9 @@
 // What happened: the last night on one screen, as bars over time and as entries. The URL holds filter and moment.
 
-import { command, empty, exactText, fill, h, hostLink, now } from "./dom.js";
+import { age, clockText, command, empty, exactText, fill, h, hostLink, now } from "./dom.js";
 import { ask } from "./picture.js";
-import { axis, byKey, entryRow, lane } from "./timeline.js";
+import { stateOf } from "./states.js";
+import { axis, byKey, entryRow, lane, nameOf } from "./timeline.js";
 
 const RANGES = { "1h": 3600, "12h": 43200, "24h": 86400, "7d": 604800, "30d": 2592000 };
 const USUAL = "12h";
@@ -102,24 +103,27 @@ export class History {
     const tracks = new Map();
     for (const [key, found] of byKey(entries)) {
       const host = this.picture.hostOf(key)?.host, id = host?.id ?? key;
-      if (!tracks.has(id)) tracks.set(id, { name: host?.name ?? answer.names[key] ?? key, linked: Boolean(host), lanes: [] });
+      if (!tracks.has(id)) tracks.set(id, { name: host?.name ?? answer.names[key] ?? nameOf(key), key, linked: Boolean(host), lanes: [] });
       tracks.get(id).lanes.push([key, found]);
     }
-    const shown = [...tracks].slice(-TRACKS).reverse();
+    const eventful = [...tracks].filter(([, track]) => track.lanes.some(([, found]) => found.some(isEvent)));
+    const last = ([, track]) => Math.max(...track.lanes.map(([, found]) => found.at(-1).at));
+    const shown = eventful.sort((a, b) => last(b) - last(a)).slice(0, TRACKS), calm = tracks.size - eventful.length;
+    const runs = runsOf(entries, at);
     fill(this.summary, entries.length
-      ? `${entries.length}${answer.complete ? "" : " or more"} ${entries.length === 1 ? "entry" : "entries"} about ${tracks.size} ${tracks.size === 1 ? "host" : "hosts"} since ${exactText(since).slice(0, 16)}.${tracks.size > TRACKS ? ` The ${TRACKS} that changed last have bars.` : ""}`
+      ? `${entries.length}${answer.complete ? "" : " or more"} ${entries.length === 1 ? "entry" : "entries"} about ${tracks.size} ${tracks.size === 1 ? "host" : "hosts"} since ${exactText(since).slice(0, 16)}.${eventful.length > TRACKS ? ` The ${TRACKS} that changed last have bars.` : ""}${calm && !this.params.get("host") ? ` ${calm} of them only began to be recorded, or stayed in service.` : ""}`
       : "", notes.map((note) => h("span", { class: "note" }, " ", note)));
     if (!entries.length) {
       fill(this.body, empty("Nothing happened, as far as the history goes.", h("p", {}, "Every change of a host's state is recorded here, over restarts of the operator. The same in a terminal:"), command("hostler", "history", "--since", "7d")));
       return;
     }
     fill(this.body,
-      h("section", { class: "lanes", "aria-label": "States over time" }, shown.map(([id, track]) => h("div", { class: "track" },
-        track.linked ? hostLink(id, track.name) : h("span", { class: "name" }, track.name),
-        h("div", {}, track.lanes.map(([, found]) => lane(found, since, at))))), h("div", { class: "track" }, h("span", {}), axis(since))),
-      h("section", { "aria-label": "Entries" }, h("ol", { class: "entries" }, entries.slice(0, SHOWN).map((entry) => entryRow(entry, {
-        hosts: answer.names, idOf: (key) => this.picture.hostOf(key)?.host.id ?? null, chosen: at !== null && Math.abs(entry.at - at) < 0.0005, link: this.#linkTo(entry.at),
-      }))), entries.length > SHOWN ? h("p", { class: "muted" }, `The newest ${SHOWN} are shown in words.`) : null));
+      shown.length ? h("section", { class: "lanes", "aria-label": "States over time" }, shown.map(([id, track]) => h("div", { class: "track" },
+        track.linked ? hostLink(id, track.name) : h("span", { class: "name", title: track.key }, track.name),
+        h("div", {}, track.lanes.map(([, found]) => lane(found, since, at))))), h("div", { class: "track" }, h("span", {}), axis(since))) : null,
+      h("section", { "aria-label": "Entries" }, h("ol", { class: "entries" }, runs.slice(0, SHOWN).map((run) => run.length > 1 ? firstSeen(run) : entryRow(run[0], {
+        hosts: answer.names, idOf: (key) => this.picture.hostOf(key)?.host.id ?? null, chosen: at !== null && Math.abs(run[0].at - at) < 0.0005, link: this.#linkTo(run[0].at),
+      }))), runs.length > SHOWN ? h("p", { class: "muted" }, `The newest ${SHOWN} are shown in words.`) : null));
     if (at !== null && this.scrolled !== at) {
       this.scrolled = at;
       const nearest = [...this.body.querySelectorAll(".entry")].sort((a, b) => Math.abs(a.dataset.at - at) - Math.abs(b.dataset.at - at))[0];
@@ -134,6 +138,33 @@ export class History {
     else params.set("at", String(at));
     return `#/history${params.size ? `?${params}` : ""}`;
   }
+}
+
+/** Something was done, or a host was out of service. */
+function isEvent(entry) {
+  return entry.what === "action" || entry.what === "refusal" || [entry.from, entry.to].some((name) => name && name !== "gone" && stateOf(name).out);
+}
+
+function isFirst(entry) {
+  return entry.what === "inferred" && !entry.from && !stateOf(entry.to).out;
+}
+
+/** Entries one by one; hosts that one after the other began to be recorded in service are one run. */
+function runsOf(entries, at) {
+  const runs = [];
+  for (const entry of entries) {
+    const last = runs.at(-1);
+    if (last && at === null && isFirst(entry) && isFirst(last[0])) last.push(entry);
+    else runs.push([entry]);
+  }
+  return runs;
+}
+
+function firstSeen(run) {
+  return h("li", { class: "entry", "data-at": run[0].at },
+    h("span", { class: "when" }, h("span", { title: exactText(run[0].at) }, clockText(run[0].at)), h("span", { class: "second" }, age(run[0].at, "", " ago"))),
+    h("span", { class: "who" }, `${run.length} hosts`),
+    h("span", { class: "what" }, h("span", { class: "sentence" }, "Their recording began; they were in service or free.")));
 }
 
 function field(name, input, changed) {

@@ -1,6 +1,6 @@
 // One host: the sentence first, then whether it may be stopped, facts, holders, why, what would happen, what happened.
 
-import { age, badge, command, exactText, fill, h, now } from "./dom.js";
+import { age, badge, command, exactText, fill, h, now, put } from "./dom.js";
 import { ask } from "./picture.js";
 import { stateOf } from "./states.js";
 import { axis, byKey, entryRow, lane } from "./timeline.js";
@@ -8,6 +8,7 @@ import { whereOf } from "./fleet.js";
 
 const AGAIN = 15_000; // facts grow old without a change
 const DAY = 86400;
+const SPANS = [[900, "Last 15 minutes"], [3600, "Last hour"], [6 * 3600, "Last 6 hours"], [DAY, "Last day"]];
 // What `explain` and `plan` are asked about, by the beginning of a layer's key.
 const EXPLAINED = { esxi: "esxi", bmh: "baremetalhost", agent: "agent", node: "node" };
 
@@ -26,11 +27,12 @@ export class Host {
     this.id = id;
     this.open = new Map(); // which parts of the trees a reader has opened or closed
     this.parts = Object.fromEntries(["head", "stop", "facts", "holders", "why", "plan", "past", "commands"].map((name) => [name, h("div", {})]));
+    this.span = h("h2", {}, "Last day");
     const { head, stop, facts, holders, why, plan, past, commands } = this.parts;
     this.element = h("article", { class: "page one" }, head,
       h("div", { class: "columns" },
         h("div", {}, stop, section("Facts", facts), section("Who holds it", holders), section("Commands", commands)),
-        h("div", {}, section("Last day", past), section("Why", why), section("What would happen", plan))));
+        h("div", {}, h("section", { class: "part" }, this.span, past), section("Why", why), section("What would happen", plan))));
     this.stopped = new AbortController();
   }
 
@@ -95,7 +97,7 @@ export class Host {
         host.waiting ? h("span", { class: "tag" }, "waiting on purpose") : null),
       h("h1", { class: "sentence-large", tabindex: "-1" }, host.why || `It is ${host.state}.`),
       host.next ? h("p", { class: "next" }, h("span", { class: "muted" }, "Next: "), host.next) : null,
-      host.waiting ? h("p", { class: "next" }, h("span", { class: "muted" }, "Waiting: "), host.waiting) : null,
+      host.waiting ? h("p", { class: "next" }, h("span", { class: "muted" }, "Waiting for: "), host.waiting) : null,
       (host.problems ?? []).map((problem) => h("p", { class: "problem" }, problem)),
       (host.notes ?? []).map((note) => h("p", { class: "muted" }, note)));
     if (focused) this.parts.head.querySelector("h1").focus({ preventScroll: true });
@@ -115,7 +117,7 @@ export class Host {
     const rows = [
       ["Kind", host.kind], ["Where", whereOf(host)], ["Cluster", host.cluster], ["Node", host.node],
       ["Decided by", host.capability], ["Operation", host.operation],
-      ["Runs on", host.under ? this.#under(host.under) : ""], ["Id", h("span", { class: "name" }, host.id)],
+      ["Runs on", host.under ? this.#under(host.under) : ""],
     ];
     const lines = (host.layers ?? []).map((key) => h("li", {}, h("span", { class: "name" }, key),
       (known.get(key)?.lines ?? []).map((line) => h("span", { class: "second" }, `${line.state} `, age(line.since, "for "), line.capability ? ` by ${line.capability}` : ""))));
@@ -193,8 +195,7 @@ export class Host {
   }
 
   async #past(host) {
-    const since = now() - DAY;
-    let answer;
+    let since = now() - DAY, answer;
     try {
       const asked = new URLSearchParams({ host: this.id, since: String(since), most: "200" });
       answer = await ask(`v1/history?${asked}`, this.stopped);
@@ -204,6 +205,10 @@ export class Host {
       return;
     }
     const entries = answer.entries, lanes = byKey(entries);
+    // As much of the day as something happened in, so that a short story is not a line at the edge.
+    const [span, title] = SPANS.find(([seconds]) => entries.length && entries.at(-1).at > now() - seconds) ?? SPANS.at(-1);
+    put(this.span, title);
+    since = now() - span;
     fill(this.parts.past, entries.length
       ? [h("div", { class: "lanes" }, [...lanes].map(([key, found]) => h("div", { class: "track" }, h("span", { class: "second" }, key.slice(0, key.indexOf(":"))), lane(found, since))),
           h("div", { class: "track" }, h("span", {}), axis(since))),

@@ -1,6 +1,6 @@
 // What is under way: maintenances, claims, reclaims, each with its progress and what blocks it.
 
-import { age, badge, command, empty, fill, h, hostLink, show } from "./dom.js";
+import { age, badge, command, empty, fill, h, hostLink, put, show } from "./dom.js";
 import { ask } from "./picture.js";
 import { isState, stateOf } from "./states.js";
 
@@ -12,7 +12,8 @@ export class Operations {
   constructor({ picture }) {
     this.picture = picture;
     this.body = h("div", { class: "operations" });
-    this.element = h("div", { class: "page" }, h("h1", { tabindex: "-1" }, "Operations"), this.body);
+    this.summary = h("p", { class: "muted operations-summary", role: "status" });
+    this.element = h("div", { class: "page" }, h("h1", { tabindex: "-1" }, "Operations"), this.summary, this.body);
     this.stopped = new AbortController();
   }
 
@@ -37,7 +38,10 @@ export class Operations {
     try {
       const answer = await ask("v1/operations", this.stopped);
       const text = JSON.stringify(answer.operations);
-      if (text !== this.loaded) fill(this.body, answer.operations.length ? answer.operations.map((one) => this.#operation(one)) : nothing());
+      if (text !== this.loaded) {
+        put(this.summary, summaryOf(answer.operations));
+        fill(this.body, answer.operations.length ? answer.operations.map((one) => this.#operation(one)) : nothing());
+      }
       this.loaded = text;
     } catch (error) {
       if (this.stopped.signal.aborted) return;
@@ -58,17 +62,28 @@ export class Operations {
         one.overdue ? h("span", { class: "overdue" }, "overdue") : null,
         one.waiting ? h("span", { class: "tag", title: show(one.waiting) }, "waiting on purpose") : null,
         bar ? h("span", { class: "progress" }, bar, h("span", { class: "second" }, `${done} of ${total}`)) : null),
-      h("p", { class: "sentence" }, one.why),
+      h("div", {}, h("p", { class: "sentence" }, one.why),
       one.next ? h("p", { class: "next" }, h("span", { class: "muted" }, "Next: "), one.next) : null,
       blocked.length ? h("p", { class: "problem" }, h("b", {}, "Blocked by")) : null,
       blocked.length ? h("ul", { class: "problem" }, ...blocked.map((sentence) => h("li", {}, sentence))) : null,
-      (one.hosts ?? []).length ? h("ul", { class: "members" }, one.hosts.map((id) => this.#member(id))) : null);
+      (one.hosts ?? []).length ? h("ul", { class: "members" }, one.hosts.map((id) => this.#member(id))) : null));
   }
 
   #member(id) {
     const host = (this.picture.rows.get(id) ?? this.picture.hostOf(id))?.host;
     return h("li", {}, host ? [badge(stateOf(host.state)), hostLink(host.id, host.name), h("span", { class: "second" }, host.state)] : h("span", { class: "name" }, id));
   }
+}
+
+/** `203 under way: 1 maintenance, 202 claims; 3 blocked, 162 overdue.` */
+function summaryOf(operations) {
+  if (!operations.length) return "";
+  const counted = new Map();
+  for (const { kind } of operations) counted.set(kind, (counted.get(kind) ?? 0) + 1);
+  const kinds = [...counted].map(([kind, number]) => `${number} ${kind}${number === 1 ? "" : "s"}`).join(", ");
+  const troubled = [["blocked", (one) => (one.blockedBy ?? []).length], ["overdue", (one) => one.overdue]]
+    .map(([word, holds]) => [operations.filter(holds).length, word]).filter(([number]) => number).map(([number, word]) => `${number} ${word}`);
+  return `${operations.length} under way: ${kinds}${troubled.length ? `; ${troubled.join(", ")}` : ""}. The oldest first.`;
 }
 
 function nothing() {

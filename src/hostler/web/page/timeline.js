@@ -56,7 +56,7 @@ export function axis(since) {
   const offset = new Date().getTimezoneOffset() * 60;
   const marks = [];
   for (let at = Math.ceil((since - offset) / step) * step + offset; at < now(); at += step) {
-    if (at - since < span * 0.02 || now() - at < span * 0.04) continue;
+    if (at - since < span * 0.02 || now() - at < span * 0.09) continue;
     const mark = h("span", { class: "mark" }, step >= 86400 ? exactText(at).slice(5, 10) : clockText(at, { seconds: false }));
     mark.style.left = `${(100 * (at - since)) / span}%`;
     marks.push(mark);
@@ -64,18 +64,31 @@ export function axis(since) {
   return h("div", { class: "axis", "aria-hidden": "true" }, marks, h("span", { class: "mark now" }, "now"));
 }
 
-const WORDS = { action: "did", refusal: "refused", gap: "gap" };
+const FINE = ["ok", "started", "already"]; // results of actions
+
+/** What was done, as `hostler history` prints it. */
+function deed(entry) {
+  if (entry.what === "refusal") return [h("b", {}, "refused"), h("span", { class: "second" }, entry.reason ?? "")];
+  if (entry.what !== "action") return h("b", {}, entry.what);
+  const fine = FINE.includes(entry.result);
+  return [h("b", {}, entry.reason || "did"), entry.result && entry.result !== "ok" ? h("span", { class: fine ? "second" : "second failed" }, entry.result) : null];
+}
+
+/** Under what a layer or a machine is named, as far as its key tells. */
+export function nameOf(key) {
+  return key.slice(key.lastIndexOf("/") + 1) || key;
+}
 
 /** One entry in words. `hosts`: names by key, or null where the host is known. `link`: makes the link to its moment. */
 export function entryRow(entry, { hosts = null, idOf = () => null, link = null, chosen = false } = {}) {
   const change = entry.to
     ? [entry.from ? [badge(stateOf(entry.from)), h("span", {}, entry.from), h("span", {}, "→")] : null, badge(stateOf(entry.to)), h("b", {}, entry.to)]
-    : h("b", {}, WORDS[entry.what] ?? entry.what);
-  const id = idOf(entry.key), name = hosts ? hosts[entry.key] ?? entry.key : "";
+    : deed(entry);
+  const id = idOf(entry.key), name = hosts ? hosts[entry.key] ?? nameOf(entry.key) : "";
   return h("li", { class: `entry${chosen ? " chosen" : ""}`, "data-at": entry.at },
     h("span", { class: "when" }, link ? h("a", { href: link, title: exactText(entry.at) }, clockText(entry.at)) : h("span", { title: exactText(entry.at) }, clockText(entry.at)),
       h("span", { class: "second" }, age(entry.at, "", " ago"))),
-    hosts ? h("span", { class: "who" }, id ? hostLink(id, name) : h("span", { class: "name" }, name || "history")) : null,
+    hosts ? h("span", { class: "who" }, id ? hostLink(id, name) : h("span", { class: "name", title: entry.key }, name || "history")) : null,
     h("span", { class: "what" }, h("span", { class: "change" }, change,
       entry.duration !== undefined && entry.duration !== null ? h("span", { class: "second" }, `after ${ageText(entry.duration)}`) : null,
       entry.what === "inferred" ? h("span", { class: "tag", title: "Nobody saw it: the state differed after a start of the operator." }, "inferred") : null),
