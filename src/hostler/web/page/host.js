@@ -143,7 +143,7 @@ export class Host {
 
   #commands(host) {
     const node = (host.layers ?? []).some((key) => key.startsWith("node:")) ? host.node : "";
-    const held = (host.holders ?? []).length > 0;
+    const held = (host.holders ?? []).some((holder) => holder.name !== "maintenance"); // that one ends by itself
     const made = [
       node && !held ? command("hostler", "hold", node, "--why", "...") : null,
       node && held ? command("hostler", "release", node) : null,
