@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.history.encoding import LARGEST, NAME, NotHistory, decode_entries, encode_entries
-from hostler.history.model import Entry, Limits, What, id_order, oldest_droppable, retain
+from hostler.history.model import Entry, Limits, What, id_order, oldest_droppable, retain_entries
 from hostler.history.trail import TEXT_LIMIT, Stay, Trail
 
 DAY = 86400.0
@@ -66,7 +66,7 @@ def test_a_fleets_entries_take_few_bytes() -> None:
 def test_the_last_entries_of_a_layer_are_never_dropped(keys: list[str], days: int) -> None:
     now, limits = 100 * DAY, Limits()
     entries = [Entry(f"1.{place}", now - days * DAY, key, What.ACTION) for place, key in enumerate(keys)]
-    kept = retain(entries, limits, now)
+    kept = retain_entries(entries, limits, now)
     for key, total in Counter(keys).items():
         mine = [entry for entry in entries if entry.key == key]
         expected = mine[-(limits.per_key if days <= limits.days else limits.kept_per_key) :]
@@ -181,7 +181,7 @@ def test_the_last_state_of_a_layer_outlives_its_later_entries() -> None:
     state = Entry("1.1", 0.0, "node:p/a", What.TRANSITION, new="draining")
     later = [Entry(f"1.{place}", 1.0, "node:p/a", What.ACTION) for place in range(2, 60)]
     limits = Limits(days=1, per_key=30, kept_per_key=20)
-    assert retain([state, *later], limits, 50 * DAY)[0] == state
+    assert retain_entries([state, *later], limits, 50 * DAY)[0] == state
     assert state not in oldest_droppable([state, *later], limits)
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from hostler.inventory.joining import host_of
-from hostler.inventory.listing import Filter, age_text, select_rows, summarise, where_of
+from hostler.inventory.listing import Filter, age_text, select_rows, summarise_rows, where_of
 from hostler.inventory.model import Layer, LayerKind, Line, Where
 from hostler.inventory.nodes import node_layer
 from hostler.inventory.overdue import Overdue
@@ -167,8 +167,8 @@ def test_lists_are_sorted_by_what_is_asked_for() -> None:
 
 
 def test_the_summary_counts_states_and_what_is_late() -> None:
-    assert summarise(ROWS) == "4 hosts: 2 in service, 1 stopped (1 overdue), 1 held"
-    assert summarise([]) == "No hosts."
+    assert summarise_rows(ROWS) == "4 hosts: 2 in service, 1 stopped (1 overdue), 1 held"
+    assert summarise_rows([]) == "No hosts."
 
 
 def test_a_place_is_one_word() -> None:

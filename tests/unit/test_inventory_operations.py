@@ -9,7 +9,7 @@ import pytest
 from hostler.explain.registry import Explanation, RuleSeen
 from hostler.inventory.joining import join_layers
 from hostler.inventory.model import Holder, Host, Layer, LayerKind, Line, Where
-from hostler.inventory.operations import EsxiName, Operation, maintenance_line, maintenances
+from hostler.inventory.operations import EsxiName, Operation, find_maintenances, maintenance_line
 from hostler.inventory.states import HostState
 
 IN_SERVICE, DRAINING, STOPPED = HostState.IN_SERVICE, HostState.DRAINING, HostState.STOPPED
@@ -45,7 +45,7 @@ def operations(*layers: Layer, late: Iterable[str] = (), said: Explanation | Non
     def explain(names: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:
         return dict.fromkeys(names, said) if said is not None else {}
 
-    return list(maintenances(hosts, lines, explain, is_late))
+    return list(find_maintenances(hosts, lines, explain, is_late))
 
 
 def found(layer: Layer) -> Line | None:
@@ -94,7 +94,7 @@ def test_all_esxi_hosts_are_explained_at_once_and_only_those_under_way() -> None
 
     states = {"esx-1": DRAINING, "esx-2": DRAINING, "esx-3": IN_SERVICE}
     hosts = join_layers([esxi(name, state) for name, state in states.items()])
-    found = list(maintenances(hosts, {}, explain, lambda _: False))
+    found = list(find_maintenances(hosts, {}, explain, lambda _: False))
     assert asked == [[("vc", "esx-1"), ("vc", "esx-2")]]
     assert [one.why for one in found] == ["It is draining.", "esx-1 enters."]
 

@@ -62,13 +62,13 @@ def test_who_comes_back_misses_nothing_and_gets_nothing_twice(by_header: bool) -
 
 def test_a_change_is_encoded_once_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
-    encode = stream_module.encode
+    encode = stream_module.encode_answer
 
     def counting(found: HostsAnswer) -> bytes:
         encoded.append(len(found.hosts))
         return encode(found)
 
-    monkeypatch.setattr(stream_module, "encode", counting)
+    monkeypatch.setattr(stream_module, "encode_answer", counting)
 
     async def story(place: Place, session: aiohttp.ClientSession) -> None:
         place.hosts.put("a", IN_SERVICE)

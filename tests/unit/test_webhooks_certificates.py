@@ -16,12 +16,12 @@ from hostler.webhooks.certificates import (
     Kept,
     Pair,
     Step,
-    bundle,
+    bundle_authorities,
     decide_step,
-    expiry,
+    expiry_of,
     is_usable,
     make_pair,
-    promoted,
+    promote_next,
     read_kept,
     write_kept,
 )
@@ -64,7 +64,7 @@ def test_no_moment_of_a_rotation_shows_a_certificate_that_is_not_trusted() -> No
     kept, before, spread, settled = Kept(pair(DUE_DAYS - 1)), Kept(pair(DUE_DAYS - 1)), b"", ""
     seen: list[Step] = []
     for look in range(12):
-        wanted = bundle(kept, NOW)
+        wanted = bundle_authorities(kept, NOW)
         if look:  # the certificate in use is trusted when the rotation begins
             for shown in (kept.current, before.current):
                 assert shown is not None
@@ -74,31 +74,31 @@ def test_no_moment_of_a_rotation_shows_a_certificate_that_is_not_trusted() -> No
         if step is Step.PREPARE:
             before, kept = kept, Kept(kept.current, pair(number=look + 2), kept.previous)
         elif step is Step.PROMOTE:
-            before, kept = kept, promoted(kept)
+            before, kept = kept, promote_next(kept)
         # One look after the bundles were written they are seen, one later they have settled.
         settled = "yes" if spread == wanted else ""
-        spread = wanted if look else bundle(Kept(pair(DUE_DAYS - 1)), NOW)
+        spread = wanted if look else bundle_authorities(Kept(pair(DUE_DAYS - 1)), NOW)
     assert [one for one in seen if one is not Step.KEEP] == [Step.PREPARE, Step.PROMOTE]
 
 
 def test_the_secret_holds_what_was_written() -> None:
     kept = Kept(pair(), pair(number=1), pair(number=2).authority)
     assert read_kept({name: value for name, value in write_kept(kept).items() if value}) == kept
-    assert write_kept(promoted(kept))["next-tls.key"] is None
+    assert write_kept(promote_next(kept))["next-tls.key"] is None
 
 
 def test_a_bundle_has_each_ca_once_and_none_that_has_expired() -> None:
     kept = Kept(pair(), pair(number=1), pair(-1).authority)
-    assert bundle(kept, NOW) == pair(number=1).authority + pair().authority
-    assert bundle(replace(kept, previous=pair().authority), NOW).count(b"BEGIN") == 2
-    assert bundle(Kept(Pair(b"x", b"y", b"z")), NOW) == b""
+    assert bundle_authorities(kept, NOW) == pair(number=1).authority + pair().authority
+    assert bundle_authorities(replace(kept, previous=pair().authority), NOW).count(b"BEGIN") == 2
+    assert bundle_authorities(Kept(Pair(b"x", b"y", b"z")), NOW) == b""
 
 
 def test_a_new_pair_is_usable_until_its_end() -> None:
     made = make_pair(("w.h.svc", "localhost"), NOW)
     assert is_usable(made, NOW)
-    assert not is_usable(made, expiry(made.certificate))
-    assert expiry(made.certificate) - NOW == DAYS * DAY
+    assert not is_usable(made, expiry_of(made.certificate))
+    assert expiry_of(made.certificate) - NOW == DAYS * DAY
     assert make_pair(("w.h.svc",), NOW).authority != made.authority
 
 

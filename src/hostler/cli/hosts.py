@@ -158,11 +158,11 @@ def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> Non
 
         print_data(msgspec.structs.replace(answer, hosts=tuple(rows)), output)
         return
-    from hostler.inventory.listing import summarise
+    from hostler.inventory.listing import summarise_rows
 
     for note in answer.notes:
         print_note(note)
-    print_note(summarise(rows))
+    print_note(summarise_rows(rows))
     if not rows:
         return
     from hostler.cli.columns import fit, terminal_width
@@ -219,7 +219,7 @@ def _print_host(answer: HostAnswer) -> None:
         ("id", host.id), ("kind", host.kind), ("where", where_of(row)), ("cluster", host.cluster), ("node", host.node),
         ("decided by", host.capability), ("next", host.next), ("waiting for", host.waiting),
         ("safe to stop", f"{safe.answer}: {safe.why}" if safe is not None else ""),
-        *(("held by", f"{one.name}: {one.why} ({age_text(one.since, now)})") for one in host.holders),
+        *(("held by", f"{holder.name}: {holder.why} ({age_text(holder.since, now)})") for holder in host.holders),
         *(("problem", problem) for problem in host.problems),
         *(("note", note) for note in host.notes),
         *(("layer", layer.key) for layer in answer.layers),
@@ -264,7 +264,9 @@ def complete_host(context: typer.Context, incomplete: str) -> list[str]:
     from hostler.inventory.wire import HostsAnswer
     from hostler.settings.resolve import resolve
 
-    given = {one.key: str(text) for one in explain.ASKING if (text := context.params.get(one.key)) is not None}
+    given = {
+        setting.key: str(text) for setting in explain.ASKING if (text := context.params.get(setting.key)) is not None
+    }
     try:
         answer = ask_operator(resolve(given, os.environ, table=explain.ASKING), "/v1/hosts", HostsAnswer)
     except Exception:  # noqa: BLE001 # a shell that completes must not show an error

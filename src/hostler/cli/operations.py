@@ -30,22 +30,24 @@ def operations(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
         print_data(answer, output)
         return
     if output is Output.NAME:
-        for one in answer.operations:
-            print_text(one.id)
+        for operation in answer.operations:
+            print_text(operation.id)
         return
     for note in answer.notes:
         print_note(note)
     if not answer.operations:
         print_note("Nothing is under way.")
         return
-    blocked = sum(bool(one.blocked_by) for one in answer.operations)
+    blocked = sum(bool(operation.blocked_by) for operation in answer.operations)
     print_note(f"{count(len(answer.operations), 'operation')}, {blocked} blocked")
     rows = [
         [
-            one.kind, one.name, one.state, age_text(one.since, answer.at) + (" (overdue)" if one.overdue else ""),
-            f"{one.done}/{one.total}", one_line(one.blocked_by[0] if one.blocked_by else ""), one_line(one.why),
+            operation.kind, operation.name, operation.state,
+            age_text(operation.since, answer.at) + (" (overdue)" if operation.overdue else ""),
+            f"{operation.done}/{operation.total}",
+            one_line(operation.blocked_by[0] if operation.blocked_by else ""), one_line(operation.why),
         ]
-        for one in answer.operations
+        for operation in answer.operations
     ]  # fmt: skip
     wide = output is Output.WIDE
     columns = [

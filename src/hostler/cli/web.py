@@ -96,7 +96,7 @@ async def _serve(upstream: Upstream, port: int, *, look: bool, quiet: bool) -> N
 
 
 def _has_screen() -> bool:
-    return sys.platform in ("darwin", "win32") or any(os.environ.get(one) for one in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def _open_browser(url: str) -> None:

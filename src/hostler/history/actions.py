@@ -129,9 +129,9 @@ class ActionFeed:
 def group_pods(happened: Iterable[Happened]) -> list[Happened]:
     """The evictions from one node with one result as one action, in the place of the first."""
     groups = dict[tuple[str, ...], list[Happened]]()
-    for place, one in enumerate(happened):
-        group = (one.key, one.capability, one.reason, one.result) if one.pod else (str(place),)
-        groups.setdefault(group, []).append(one)
+    for place, action in enumerate(happened):
+        group = (action.key, action.capability, action.reason, action.result) if action.pod else (str(place),)
+        groups.setdefault(group, []).append(action)
     return [_together(group) for group in groups.values()]
 
 
@@ -139,5 +139,5 @@ def _together(group: list[Happened]) -> Happened:
     first = group[0]
     if not first.pod:
         return first
-    pods = {one.pod for one in group}
+    pods = {action.pod for action in group}
     return replace(first, sentence=f"{count(len(pods), 'pod')}: {names(pods)}; {first.sentence}", pod="")

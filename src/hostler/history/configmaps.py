@@ -26,7 +26,7 @@ from hostler.history.model import (
     Stored,
     id_order,
     oldest_droppable,
-    retain,
+    retain_entries,
     stay_of,
 )
 from hostler.history.segments import Segment, close_segment, extend_segment, read_segment, small_groups
@@ -133,7 +133,7 @@ class ConfigMapHistory:
         if self._writer.dry_run:
             return  # nothing is stored, and to name a new segment every second would help nobody
         with self._in_doubt():
-            segment = next((one for one in self._segments.values() if not one.closed), None)
+            segment = next((segment for segment in self._segments.values() if not segment.closed), None)
             if segment is not None:
                 entries = [entry for entry in entries if entry.id not in segment.ids]
                 if entries and segment.is_full:
@@ -154,7 +154,7 @@ class ConfigMapHistory:
         for segment in closed:
             entries += segment.entries()
             await asyncio.sleep(0)
-        kept = retain(entries, self._limits, now)
+        kept = retain_entries(entries, self._limits, now)
         share = sum(segment.size for segment in closed) / max(1, len(entries))
         beyond = int((self.size - self._limits.bytes) / share) if share else 0
         if beyond > len(entries) - len(kept):

@@ -53,7 +53,9 @@ class Durations:
         for key, samples in self._samples.items():
             seconds = [seconds for at, seconds in samples if at >= oldest]
             if seconds:
-                measured = {share: one.seconds for share in QUANTILES if (one := percentile_of(seconds, share))}
+                measured = {
+                    share: percentile.seconds for share in QUANTILES if (percentile := percentile_of(seconds, share))
+                }
                 found[key] = Spread(measured, len(seconds))
         return found
 

@@ -18,7 +18,7 @@ def entry_rows(answer: HistoryAnswer, *, more: bool = False) -> list[tuple[str, 
     return [
         (
             datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"), name_of(answer, entry),
-            entry.capability, what_of(entry), lasted(entry), entry.sentence,
+            entry.capability, what_of(entry), duration_text(entry), entry.sentence,
             *((entry.reason, entry.operation, entry.id) if more else ()),
         )
         for entry in reversed(answer.entries)
@@ -34,7 +34,7 @@ def narrow_lines(answer: HistoryAnswer) -> list[str]:
         if (today := at.strftime("%Y-%m-%d UTC")) != day:
             day = today
             lines.append(day)
-        after = f" after {text}" if (text := lasted(entry)) else ""
+        after = f" after {text}" if (text := duration_text(entry)) else ""
         lines.append(f"{at:%H:%M:%S}  {name_of(answer, entry):{width}}  {what_of(entry)}{after}".rstrip())
         if entry.sentence:
             lines.append(f"          {entry.sentence}")
@@ -57,7 +57,7 @@ def what_of(entry: Entry) -> str:
             return f"gap: {entry.reason}"
 
 
-def lasted(entry: Entry) -> str:
+def duration_text(entry: Entry) -> str:
     """How long the state that was left had lasted."""
     return "" if entry.duration is None else age_text(0.0, entry.duration)
 

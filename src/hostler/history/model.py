@@ -89,7 +89,7 @@ class Limits:
     bytes: int = 16 * 1024 * 1024
 
 
-def retain(entries: Sequence[Entry], limits: Limits, now: Instant) -> list[Entry]:
+def retain_entries(entries: Sequence[Entry], limits: Limits, now: Instant) -> list[Entry]:
     """What is within the limits, in the order given. The size is not looked at: see `oldest_droppable`."""
     by_key = defaultdict[str, list[Entry]](list)
     for entry in sorted(entries, key=lambda entry: id_order(entry.id)):

@@ -89,7 +89,7 @@ def small_groups(segments: Iterable[Segment]) -> list[list[Segment]]:
     """Neighbours that together fit into one segment; each segment is in one group."""
     groups: list[list[Segment]] = []
     for segment in sorted(segments, key=lambda segment: segment.number):
-        if groups and sum(one.size for one in groups[-1]) + segment.size <= SEGMENT_BYTES:
+        if groups and sum(small.size for small in groups[-1]) + segment.size <= SEGMENT_BYTES:
             groups[-1].append(segment)
         else:
             groups.append([segment])

@@ -50,7 +50,7 @@ def _mutual(known: Mapping[str, Layer]) -> Links:
     """Links in both directions, between layers that exist and are of different kinds."""
     links = defaultdict[str, set[str]](set)
     for layer in known.values():
-        for key in (*layer.same_as, *(one.key for one in layer.suspects if _is_proven(one, known))):
+        for key in (*layer.same_as, *(suspect.key for suspect in layer.suspects if _is_proven(suspect, known))):
             if key in known and key != layer.key:
                 links[layer.key].add(key)
                 links[key].add(layer.key)
@@ -65,7 +65,9 @@ def _is_proven(suspect: Suspect, known: Mapping[str, Layer]) -> bool:
 
 def _with_doubts(layer: Layer, known: Mapping[str, Layer]) -> Layer:
     """A layer that it may be, and that exists without a mark of it, is a doubt."""
-    doubts = tuple(one.doubt for one in layer.suspects if one.key in known and not _is_proven(one, known))
+    doubts = tuple(
+        suspect.doubt for suspect in layer.suspects if suspect.key in known and not _is_proven(suspect, known)
+    )
     return replace(layer, doubts=(*layer.doubts, *doubts)) if doubts else layer
 
 
@@ -92,8 +94,8 @@ def _only_choice(key: str, other: str, known: Mapping[str, Layer], links: Links)
     """Each of the two has just the other of its kind."""
     return (
         known[key].kind is not known[other].kind
-        and sum(known[one].kind is known[other].kind for one in links[key]) == 1
-        and sum(known[one].kind is known[key].kind for one in links[other]) == 1
+        and sum(known[near].kind is known[other].kind for near in links[key]) == 1
+        and sum(known[near].kind is known[key].kind for near in links[other]) == 1
     )
 
 
@@ -131,7 +133,7 @@ def host_of(layers: Iterable[Layer], notes: tuple[str, ...] = ()) -> Host:
         notes=(*notes, *(doubt for layer in ordered for doubt in layer.doubts)),
         layers=tuple(layer.key for layer in ordered),
         under=next((layer.under for layer in ordered if layer.under), ""),
-        labels=labelled[0] if len(labelled) == 1 else {key: text for one in labelled for key, text in one.items()},
+        labels=labelled[0] if len(labelled) == 1 else {key: text for found in labelled for key, text in found.items()},
         operation=told.operation,
     )
 

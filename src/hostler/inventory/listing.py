@@ -33,7 +33,7 @@ class Filter:
             and (not self.cluster or host.cluster == self.cluster)
             and (not self.overdue or row.overdue is not None)
             and (not self.out or host.state not in NOT_OUT)
-            and all(one.holds(host.labels) for one in self.selector)
+            and all(requirement.holds(host.labels) for requirement in self.selector)
         )
 
 
@@ -68,7 +68,7 @@ def select_rows(rows: Iterable[HostRow], wanted: Filter, sort_by: SortBy) -> lis
     return sorted(found, key=lambda row: (_SORT_KEYS[sort_by](row), row.host.name, row.host.id))
 
 
-def summarise(rows: Sequence[HostRow]) -> str:
+def summarise_rows(rows: Sequence[HostRow]) -> str:
     """`412 hosts: 398 in service, 6 draining, 5 stopped (2 overdue), 3 failed`: the most frequent first."""
     if not rows:
         return "No hosts."

@@ -74,7 +74,7 @@ class Member:
     line: Line | None
 
 
-def maintenances(
+def find_maintenances(
     hosts: Collection[Host], lines: Mapping[str, Line], explain: ExplainEsxi, late: Callable[[Host], bool]
 ) -> Iterator[Operation]:
     """`lines`: what the maintenance of a host says, by the host's id."""
@@ -88,7 +88,7 @@ def maintenances(
         elif host.under in by_key and host.node:
             members[by_key[host.under]].append(Member(host, None))
     entering = {name for name, host in esxi.items() if host.state is HostState.DRAINING}
-    under_way = sorted({*entering, *(name for name, found in members.items() if any(one.line for one in found))})
+    under_way = sorted({*entering, *(name for name, found in members.items() if any(member.line for member in found))})
     explained = explain(under_way) if under_way else {}
     for name in under_way:
         yield _maintenance(name, esxi.get(name), members.get(name, []), explained.get(name), late)
@@ -116,24 +116,29 @@ def _maintenance(
 ) -> Operation:
     state = _state_of(esxi, members)
     leaves = esxi is not None and esxi.state is HostState.IN_SERVICE
-    settled = [one for one in members if (one.line is None if leaves else one.line and one.line.state in AWAY)]
-    left = {one.host.node: _why_left(one, explained) for one in members if one not in settled}
-    since = min((began for one in members if (began := _began(one)) is not None), default=esxi.since if esxi else None)
+    settled = [member for member in members if (member.line is None if leaves else _is_away(member))]
+    left = {member.host.node: _why_left(member, explained) for member in members if member not in settled}
+    began = [at for member in members if (at := _began(member)) is not None]
+    since = min(began, default=esxi.since if esxi else None)
     key = esxi.id if esxi is not None else ""
     return Operation(
         id=f"maintenance/{key or '/'.join(name)}/{since or 0:.0f}", kind=OperationKind.MAINTENANCE,
         capability=MAINTENANCE, name=name[1], key=key, state=str(state), since=since,
         why=explained.outcome if explained is not None else esxi.why if esxi is not None else "",
-        next=next((one.host.next for one in members if one not in settled and one.host.next), ""),
-        blocked_by=tuple(_blockers(left, explained)), hosts=tuple(sorted(one.host.id for one in members)),
+        next=next((member.host.next for member in members if member not in settled and member.host.next), ""),
+        blocked_by=tuple(_blockers(left, explained)), hosts=tuple(sorted(member.host.id for member in members)),
         done=len(settled), total=len(members), waiting=_waiting(members) if not left else "",
-        overdue=any(late(one.host) for one in members) or (esxi is not None and late(esxi)),
+        overdue=any(late(member.host) for member in members) or (esxi is not None and late(esxi)),
     )  # fmt: skip
+
+
+def _is_away(member: Member) -> bool:
+    return member.line is not None and member.line.state in AWAY
 
 
 def _state_of(esxi: Host | None, members: Iterable[Member]) -> HostState:
     """Draining until nobody is in the way, then stopped, then returning: the first that holds for anybody."""
-    found = {one.line.state for one in members if one.line is not None}
+    found = {member.line.state for member in members if member.line is not None}
     if esxi is not None and esxi.state is HostState.DRAINING:
         return HostState.DRAINING
     order = (HostState.DRAINING, HostState.STOPPED, HostState.RETURNING)
@@ -142,7 +147,7 @@ def _state_of(esxi: Host | None, members: Iterable[Member]) -> HostState:
 
 def _waiting(members: Iterable[Member]) -> str:
     """Only where every host that is still in maintenance waits on purpose."""
-    found = [one.line.waiting for one in members if one.line is not None]
+    found = [member.line.waiting for member in members if member.line is not None]
     return found[0] if found and all(found) else ""
 
 

@@ -138,4 +138,4 @@ class Picture:
 
 def _leads_to(layer: Layer) -> tuple[str, ...]:
     """Layers to look at again with this one: those that it is, and those that it may be."""
-    return (*layer.same_as, *(one.key for one in layer.suspects)) if layer.suspects else layer.same_as
+    return (*layer.same_as, *(suspect.key for suspect in layer.suspects)) if layer.suspects else layer.same_as

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hostler.explain.registry import Explanation
 from hostler.instant import Instant
 from hostler.inventory.model import Host, Layer
-from hostler.inventory.operations import EsxiName, OperationsAnswer, maintenance_line, maintenances
+from hostler.inventory.operations import EsxiName, OperationsAnswer, find_maintenances, maintenance_line
 from hostler.inventory.overdue import Stays, judge_overdue, waits_for
 from hostler.inventory.picture import Changes, Picture
 from hostler.inventory.sources import RecordedAs, Source
@@ -124,11 +124,13 @@ class InventoryService:
             return judge_overdue(self._with_waiting(host), now, self._stays) is not None
 
         lines = {host.id: line for host in hosts.values() if (line := maintenance_line(self.layers((host.id,))))}
-        found = list(maintenances(hosts.values(), lines, self._explain_esxi, is_late))
-        for operation in (one for source in self._sources for one in source.operations()):
+        found = list(find_maintenances(hosts.values(), lines, self._explain_esxi, is_late))
+        for operation in (begun for source in self._sources for begun in source.operations()):
             mine = {host.id: host for key in operation.hosts if (host := self._picture.host_of(key)) is not None}
             found.append(replace(operation, hosts=tuple(mine), overdue=any(map(is_late, mine.values()))))
-        found.sort(key=lambda one: (one.since if one.since is not None else float("inf"), one.id))
+        found.sort(
+            key=lambda operation: (operation.since if operation.since is not None else float("inf"), operation.id)
+        )
         return OperationsAnswer(self._picture.version, now, tuple(found))
 
     def _explain_esxi(self, hosts: Collection[EsxiName]) -> Mapping[EsxiName, Explanation]:

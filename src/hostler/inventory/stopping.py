@@ -45,7 +45,7 @@ class StopSources:
 
     def _facts_of(self, host: Host, now: Instant) -> StopFacts:
         if host.kind is HostKind.ESXI:
-            running = next((fact for one in self._others if (fact := one.running_vms(host.id)) is not None), None)
+            running = next((fact for source in self._others if (fact := source.running_vms(host.id)) is not None), None)
             return StopFacts(Known(host.holders, now), host.mid_steps, running_vms=running or VCENTER_NOT_READ)
         if not host.layers[-1].startswith(NODE_LAYER):  # the last one is the highest
             return _without_node(host, now)
@@ -64,7 +64,7 @@ class StopSources:
         """How old a cache is, is asked once for all hosts of one answer; nothing (most often) is one record."""
         if self._ages[0] != now:
             watches: tuple[Watch[Any], ...] = (self._nodes, self._drain.pods, self._drain.attachments)
-            self._ages = now, {one.kind.plural: fact_of(one, (), now) for one in watches}
+            self._ages = now, {watch.kind.plural: fact_of(watch, (), now) for watch in watches}
         known = self._ages[1][watch.kind.plural]
         return known if value == () or isinstance(known, Unknown) else Known(value, known.at)
 

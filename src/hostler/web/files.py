@@ -49,9 +49,9 @@ class File:
 def read_files() -> dict[str, File]:
     """By name."""
     found = {}
-    for one in files("hostler.web").joinpath("page").iterdir():
-        body = one.read_bytes()
-        found[one.name] = File(body, TYPES[one.name.rpartition(".")[2]], f'"{sha256(body).hexdigest()[:32]}"')
+    for file in files("hostler.web").joinpath("page").iterdir():
+        body = file.read_bytes()
+        found[file.name] = File(body, TYPES[file.name.rpartition(".")[2]], f'"{sha256(body).hexdigest()[:32]}"')
     return found
 
 

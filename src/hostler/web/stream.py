@@ -160,7 +160,7 @@ class HostStream:
                 self._send(BEAT)
             return
         self._version, self._noted = news.version, notes
-        self._send(as_event(news.version, encode(replace(news, hosts=tuple(rows.values()), notes=notes))))
+        self._send(as_event(news.version, encode_answer(replace(news, hosts=tuple(rows.values()), notes=notes))))
 
     def _send(self, frame: bytes) -> None:
         for viewer in self._viewers:
@@ -174,13 +174,13 @@ class HostStream:
         known = {row.host.id for row in news.hosts}
         # It may have missed that one became overdue, which is no change of the host.
         passing = tuple(row for row in self._inventory.rows_in(PASSING) if row.host.id not in known)
-        return news.version, encode(replace(news, hosts=news.hosts + passing, notes=self._notes()))
+        return news.version, encode_answer(replace(news, hosts=news.hosts + passing, notes=self._notes()))
 
     def _whole(self) -> tuple[str, bytes]:
         at, version, body = self._full
         if version != self._version or self._clock() - at > FULL_SECONDS:
             found = self._inventory.hosts()
-            version, body = found.version, encode(replace(found, notes=self._notes()))
+            version, body = found.version, encode_answer(replace(found, notes=self._notes()))
             self._full = self._clock(), version, body
         return version, body
 
@@ -242,7 +242,7 @@ class HostStream:
         return response
 
 
-def encode(found: HostsAnswer) -> bytes:
+def encode_answer(found: HostsAnswer) -> bytes:
     return msgspec.json.encode(found)
 
 

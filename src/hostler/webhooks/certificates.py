@@ -77,26 +77,28 @@ def decide_step(kept: Kept, *, trusted: bool, now: Instant) -> Step:
     if kept.next is not None and is_usable(kept.next, now):
         return Step.PROMOTE if trusted else Step.KEEP
     assert kept.current is not None
-    return Step.PREPARE if expiry(kept.current.certificate) - now < DUE_DAYS * 86_400 else Step.KEEP
+    return Step.PREPARE if expiry_of(kept.current.certificate) - now < DUE_DAYS * 86_400 else Step.KEEP
 
 
-def promoted(kept: Kept) -> Kept:
+def promote_next(kept: Kept) -> Kept:
     previous = kept.current.authority if kept.current is not None else b""
     return Kept(current=kept.next, previous=previous)
 
 
-def bundle(kept: Kept, now: Instant) -> bytes:
+def bundle_authorities(kept: Kept, now: Instant) -> bytes:
     """Every CA that a server may be trusted by, the newest first; one that has expired is left out."""
     pairs = [pair.authority for pair in (kept.next, kept.current) if pair is not None]
-    found = dict.fromkeys(one.strip() + b"\n" for one in (*pairs, kept.previous) if expiry(one) > now)
+    found = dict.fromkeys(
+        authority.strip() + b"\n" for authority in (*pairs, kept.previous) if expiry_of(authority) > now
+    )
     return b"".join(found)
 
 
 def is_usable(pair: Pair | None, now: Instant) -> bool:
-    return pair is not None and expiry(pair.certificate) > now and load(pair) is not None
+    return pair is not None and expiry_of(pair.certificate) > now and load_pair(pair) is not None
 
 
-def expiry(certificate: bytes) -> float:
+def expiry_of(certificate: bytes) -> float:
     """When the first certificate ends, in seconds since 1970; 0 where there is none."""
     try:
         return tls.validity(certificate)[1].timestamp()
@@ -104,7 +106,7 @@ def expiry(certificate: bytes) -> float:
         return 0.0
 
 
-def load(pair: Pair) -> ssl.SSLContext | None:
+def load_pair(pair: Pair) -> ssl.SSLContext | None:
     """A context that shows this certificate; None: it cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -146,7 +148,7 @@ def make_pair(names: Sequence[str], now: Instant, days: float = DAYS) -> Pair:
         )  # fmt: skip
 
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    addresses = [x509.IPAddress(ip_address(one)) for one in ("127.0.0.1", "::1")]
+    addresses = [x509.IPAddress(ip_address(address)) for address in ("127.0.0.1", "::1")]
     # Of its own name each: an API server must not try the key of another CA of the same name.
     issuer = f"hostler-webhook-ca {x509.random_serial_number():x}"[:60]
     authority = (

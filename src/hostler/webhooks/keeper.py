@@ -24,11 +24,11 @@ from hostler.webhooks.certificates import (
     Kept,
     Pair,
     Step,
-    bundle,
+    bundle_authorities,
     decide_step,
     is_usable,
     make_pair,
-    promoted,
+    promote_next,
     read_kept,
     write_kept,
 )
@@ -129,14 +129,14 @@ class CertificateKeeper:
             if step is not Step.KEEP:
                 await self._store(self._after(step, kept), secret, step)
                 return 0.1
-        if not await self._spread(base64.b64encode(bundle(kept, self.now())).decode()):
+        if not await self._spread(base64.b64encode(bundle_authorities(kept, self.now())).decode()):
             return SOON_SECONDS  # was it taken?
         return min(LOOK_SECONDS, max(SOON_SECONDS, self.setup.settle / 2)) if kept.next is not None else LOOK_SECONDS
 
     def _after(self, step: Step, kept: Kept) -> Kept:
         match step:
             case Step.PROMOTE:
-                return promoted(kept)
+                return promote_next(kept)
             case Step.PREPARE:
                 return Kept(kept.current, self._new_pair(), kept.previous)
             case _ if kept.current is None and is_usable(self._last.current, self.now()):
@@ -172,7 +172,7 @@ class CertificateKeeper:
         )  # fmt: skip
 
     def _settled(self, kept: Kept) -> bool:
-        wanted = base64.b64encode(bundle(kept, self.now())).decode()
+        wanted = base64.b64encode(bundle_authorities(kept, self.now())).decode()
         same = bool(wanted) and wanted == self._trusted.bundle
         return same and self.ticks() - self._trusted.since >= self.setup.settle
 
@@ -215,5 +215,5 @@ class CertificateKeeper:
         return standing, False
 
 
-def describe(standings: Mapping[Target, Standing], what: Standing) -> Iterator[str]:
+def describe_standings(standings: Mapping[Target, Standing], what: Standing) -> Iterator[str]:
     return (str(target) for target, standing in standings.items() if standing is what)

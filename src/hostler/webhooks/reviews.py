@@ -98,7 +98,7 @@ def write_admission(request: AdmissionRequest, verdict: Verdict) -> bytes:
         message = verdict.message[:LONGEST_MESSAGE]
         response["status"] = {"status": "Failure", "message": message, "reason": reason, "code": verdict.code}
     if verdict.warnings:
-        response["warnings"] = [one[:LONGEST_WARNING] for one in verdict.warnings[:MOST_WARNINGS]]
+        response["warnings"] = [warning[:LONGEST_WARNING] for warning in verdict.warnings[:MOST_WARNINGS]]
     if verdict.allowed and verdict.patched is not None:
         changes = list(_changes(request.object or {}, verdict.patched))
         if changes:

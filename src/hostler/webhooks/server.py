@@ -17,7 +17,7 @@ from aiohttp import web
 from hostler.errors import Complaint, Exit
 from hostler.kube.http import Connections, Handler, refuse_without_target, without_strangers
 from hostler.settings.readers import Address
-from hostler.webhooks.certificates import Pair, load
+from hostler.webhooks.certificates import Pair, load_pair
 from hostler.webhooks.reviews import (
     AdmissionRequest,
     Admit,
@@ -83,7 +83,7 @@ class WebhookServer:
         """Whether it can be used; one that cannot changes nothing."""
         if pair == self._shown:
             return True
-        made = load(pair)
+        made = load_pair(pair)
         if made is None:
             return False
         made.sni_callback = self._choose

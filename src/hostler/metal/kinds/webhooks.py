@@ -19,7 +19,7 @@ from hostler.metal.kinds.defaulting import fill_defaults
 from hostler.metal.kinds.validation import judge
 from hostler.settings.foundation import NAMESPACE
 from hostler.shared import Shared
-from hostler.webhooks.certificates import expiry, is_usable
+from hostler.webhooks.certificates import expiry_of, is_usable
 from hostler.webhooks.client_configs import MUTATING, VALIDATING, Place, Target
 from hostler.webhooks.keeper import CertificateKeeper, Setup, Standing
 from hostler.webhooks.reviews import AdmissionRequest, Verdict
@@ -127,7 +127,7 @@ class MetalWebhooks:
             held = f" It is not made: {why}" if why else ""
             unusable = f"The certificate in {secret} cannot be used." if pair is not None else f"There is no {secret}."
             yield Condition(type=SERVING, status=Status.FALSE, reason="NoCertificate", message=unusable + held)
-        elif expiry(pair.certificate) <= time.time():
+        elif expiry_of(pair.certificate) <= time.time():
             ended = f"The certificate in {secret} has expired, so API servers refuse it. {why}".strip()
             yield Condition(type=SERVING, status=Status.FALSE, reason="CertificateExpired", message=ended)
         elif missing or elsewhere:
@@ -143,7 +143,7 @@ class MetalWebhooks:
 
     def _ends(self) -> float:
         shown = self.server.shown
-        return expiry(shown.certificate) if shown is not None else 0.0
+        return expiry_of(shown.certificate) if shown is not None else 0.0
 
     def _tell(self) -> None:
         """The Fleet's status is written again when how we stand has changed, and not with every look."""
