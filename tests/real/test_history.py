@@ -74,7 +74,9 @@ def ready_story(stack: ExitStack, sandbox: Sandbox, folder: Path, space: str, pl
 
 
 @pytest.mark.parametrize(
-    ("kills", "hosts", "rounds"), [(2, 2, 1), pytest.param(20, 10, 5, marks=pytest.mark.full)], ids=["short", "long"]
+    ("kills", "hosts", "rounds"),
+    [(2, 2, 1), pytest.param(20, 10, 5, marks=[pytest.mark.full, pytest.mark.timeout(3600)])],
+    ids=["short", "long"],
 )
 def test_kills_of_the_leader_lose_little_and_nothing_is_there_twice(
     sandbox: Sandbox, crd: None, home: str, namespace: str, tmp_path: Path, eventually: Eventually,
