@@ -1,43 +1,54 @@
 """N bare metal hosts and N machines at once, on a real API server: how long until every machine has its host.
 
-    python -m bench.metal [--sizes 100,300,1000,3000,1000/100] [--dry]
+    python -m bench.metal [--sizes 100,300,1000,3000,1000/100] [--webhooks 3] [--dry]
 
 The hosts are available and nobody drives them (no Baremetal Operator, no simulator), the machines are there and wait
 when the operator is started; the clock runs from the start of its process, so reading everything is part of it. Then a
 host is freed while one machine waits, and last every machine is deleted. CPU and memory are those of the operator's
 process, from /proc; requests are what the API server counted for the kinds concerned. What has come about is followed
 by one watch: listing thousands of hosts again and again would take the API server's time from what is measured.
+
+With `--webhooks N` 1000 machines are measured N times without and N times with the operator's own webhooks, in turns:
+every write of a Metal3 object that is not of its status is then reviewed by the process that made it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
+import copy
 import http.client
 import json
 import os
 import re
+import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
 
 from bench.runtime import machine, say, write_section
+from hostler.metal.kinds.webhook_objects import SECRET_NAME, webhook_configurations
 from hostler.sandbox import http as sandbox_http
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
 from hostler.sandbox.life import Sandbox
 from hostler.sandbox.load import create, in_own_loop
 from hostler.sandbox.model import Options
+from hostler.webhooks.certificates import Kept, make_pair, write_kept
 
 INFRA, CAPI, METAL = "infrastructure.cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta2", "metal3.io/v1alpha1"
 IMAGE = {"url": "http://images.invalid/os.qcow2", "checksum": "abc", "checksumType": "sha256"}
@@ -64,6 +75,7 @@ class Row:
     deleted: float
     delete_cpu: float
     delete_requests: Counter[str]
+    reviews: int = 0  # requests that its webhooks answered
 
 
 class Api:
@@ -201,13 +213,69 @@ def wait(what: str, look: Any, patience: float) -> float:
     return time.monotonic()
 
 
-def measure(box: Sandbox, api: Api, hosts: int, machines: int, folder: Path) -> Row:
-    namespace, fit = f"b{hosts}-{machines}", min(hosts, machines)
-    say(f"{hosts} hosts and {machines} machines: filling")
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def webhooks(box: Sandbox, api: Api, namespace: str) -> Iterator[tuple[dict[str, str], Callable[[], None]]]:
+    """Webhooks of an operator to come: the environment that turns them on, and what sends it the requests."""
+    port = free_port()
+    pair = make_pair(("localhost",), time.time())
+    data = {name: base64.b64encode(value).decode() for name, value in write_kept(Kept(pair)).items() if value}
+    metadata = {"name": SECRET_NAME, "namespace": namespace}
+    create(box, [{"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata,
+                  "data": data}])  # fmt: skip
+    made = copy.deepcopy(webhook_configurations(namespace))
+    bundle = base64.b64encode(pair.authority).decode()
+    for webhook in (each for one in made for each in one["webhooks"]):
+        path = webhook["clientConfig"]["service"]["path"]
+        webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def register() -> None:
+        wait("the webhooks' port", listens, 60)
+        create(box, list(made))
+
+    try:
+        yield {"HOSTLER_METAL_WEBHOOKS": "true", "HOSTLER_METAL_WEBHOOKS_ADDRESS": f"127.0.0.1:{port}"}, register
+    finally:
+        for one in made:
+            kind = f"{one['kind'].lower()}s"
+            api.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{kind}/{one['metadata']['name']}")
+
+
+def count_reviews(url: str) -> int:
+    """What the webhooks of the operator have answered."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith("hostler_webhook_requests_tot"))
+
+
+def measure(box: Sandbox, api: Api, hosts: int, machines: int, folder: Path, *, reviewed: bool = False) -> Row:
+    namespace = f"b{hosts}-{machines}-{time.time_ns()}"
+    say(f"{hosts} hosts and {machines} machines{', with webhooks' * reviewed}: filling")
     fill(box, api, namespace, hosts, machines)
+    if not reviewed:
+        return claim_and_delete(box, api, namespace, hosts, machines, folder)
+    with webhooks(box, api, namespace) as (environment, register):
+        return claim_and_delete(box, api, namespace, hosts, machines, folder, environment, register)
+
+
+def claim_and_delete(
+    box: Sandbox, api: Api, namespace: str, hosts: int, machines: int, folder: Path,
+    environment: Mapping[str, str] = MappingProxyType({}), started: Callable[[], None] = lambda: None,
+) -> Row:  # fmt: skip
+    """From the start of the operator until every machine that it gave a host is gone again."""
+    fit, address = min(hosts, machines), f"127.0.0.1:{free_port()}"
     words = ("run", "--only", "metal", "--no-leader-election", "--log-format", "json", "--log-level", "warning",
-             "--http-address", "127.0.0.1:0", "--operator-namespace", namespace)  # fmt: skip
-    env = {**os.environ, "KUBECONFIG": str(box.kubeconfig)}
+             "--http-address", address, "--operator-namespace", namespace)  # fmt: skip
+    env = {**os.environ, "KUBECONFIG": str(box.kubeconfig), "HOSTLER_METRICS_AUTHENTICATION": "false", **environment}
     path = f"/apis/{INFRA}/namespaces/{namespace}/metal3machines"
     taken = Followed(box, f"/apis/{METAL}/namespaces/{namespace}/baremetalhosts", claimed).names
     there, told = Followed(box, path).names, Followed(box, path, says_so).names
@@ -216,6 +284,7 @@ def measure(box: Sandbox, api: Api, hosts: int, machines: int, folder: Path) -> 
     with (folder / f"{namespace}.log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-m", "hostler", *words], env=env, stdout=log, stderr=log)
     try:
+        started()
         end = wait("every claim", lambda: len(taken) >= fit, 900)
         said = wait("every status", lambda: len(told) >= fit, 900)
         time.sleep(3)  # the first events
@@ -232,7 +301,7 @@ def measure(box: Sandbox, api: Api, hosts: int, machines: int, folder: Path) -> 
         say(f"deleted after {gone - start:.1f} s")
         return Row(
             hosts, machines, end - begin, said - begin, cpu, rss, after - before, wake, gone - start,
-            finally_cpu - used, served,
+            finally_cpu - used, served, count_reviews(f"http://{address}"),
         )  # fmt: skip
     finally:
         process.terminate()
@@ -312,24 +381,58 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def compared(rows: list[tuple[bool, Row]]) -> str:
+    """The same with and without webhooks: medians, and how much more."""
+    lines = ["| webhooks | s to claim all | CPU s | requests per machine | reviews | s to delete all | CPU s |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    cpu = {False: 0.0, True: 0.0}
+    for reviewed in cpu:
+        found = [row for with_webhooks, row in rows if with_webhooks is reviewed]
+
+        def middle(look: Callable[[Row], float], found: list[Row] = found) -> float:
+            return statistics.median(map(look, found))
+
+        cpu[reviewed] = middle(lambda row: row.cpu)
+        cells = (
+            "on" if reviewed else "off", f"{middle(lambda row: row.claimed):.1f}",
+            f"{cpu[reviewed]:.2f} ({', '.join(f'{row.cpu:.2f}' for row in found)})",
+            f"{middle(lambda row: sum(row.requests.values()) / row.machines):.2f}",
+            f"{middle(lambda row: row.reviews):.0f}", f"{middle(lambda row: row.deleted):.1f}",
+            f"{middle(lambda row: row.delete_cpu):.2f}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    more = (cpu[True] / cpu[False] - 1) * 100
+    size, turns = rows[0][1].machines, len(rows) // 2
+    told = f"{size} hosts and {size} machines, {turns} times each in turns; medians, and the CPU of each run:"
+    wanted = f"CPU with webhooks: {more:+.0f} %. Wanted: at most 10 % more, and at most 5 requests per machine."
+    return "\n\n".join([told, "\n".join(lines), wanted])
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="bench.metal", description=__doc__)
     arguments.add_argument("--sizes", default="100,300,1000,3000,1000/100", help="hosts, or hosts/machines where fewer")
+    arguments.add_argument("--webhooks", type=int, default=3, help="how often it is measured with webhooks; 0: never")
+    arguments.add_argument("--webhooks-size", type=int, default=1000, help="hosts and machines of these runs")
     arguments.add_argument("--dry", action="store_true", help="print only, write no results")
     given = arguments.parse_args()
     head, rows = machine(), []
+    turns: list[tuple[bool, Row]] = []
     with tempfile.TemporaryDirectory(prefix="bench-metal-") as folder:
         box = Sandbox.up(Path(folder) / "box", Options(vcenter=False, kwok=False))
         try:
             install_crds(box, ("capi", "metal3"), Silent())
             time.sleep(2)
             collect(box, Api(box))
-            for size in given.sizes.split(","):
+            for size in filter(None, given.sizes.split(",")):
                 hosts, _, machines = size.partition("/")
                 rows.append(measure(box, Api(box), int(hosts), int(machines or hosts), Path(folder)))
+            for reviewed in (False, True) * given.webhooks:
+                size = given.webhooks_size
+                turns.append((reviewed, measure(box, Api(box), size, size, Path(folder), reviewed=reviewed)))
         finally:
             box.down()
-    text = "\n\n".join(["## metal", f"{head}.", table(rows), WANTED, REFERENCE])
+    parts = [table(rows), WANTED, REFERENCE] if rows else []
+    text = "\n\n".join(["## metal", f"{head}.", *parts, *([compared(turns)] if turns else [])])
     print(text)
     if not given.dry:
         write_section("metal", text)

@@ -21,11 +21,11 @@ import tests.sizes  # noqa: F401
 REAL = Path(__file__).parent / "real"
 # What one worker does by itself, because both would have to prepare the same.
 TOGETHER = ("test_contracts.py", "test_mutants.py")
-# Two of the three shares. All else that uses the sandbox is the first, which must not be shorter: its last tests wait
-# for all shares to end.
+# Two of the three shares. All else that uses a sandbox is the first, with the stories of Cluster API; its last tests
+# wait for all shares to end.
 SHARES = {
-    "second": ("runtime/*.py", "web/*.py", "test_ingress*.py", "test_join*.py"),
-    "third": ("metal/*.py", "test_reclaim*.py", "test_trust_*.py"),
+    "second": ("runtime/*.py", "web/*.py", "test_ingress*.py", "test_join*.py", "test_platform*.py"),
+    "third": ("metal/*.py", "test_reclaim*.py", "test_sandbox*.py", "test_trust_*.py"),
 }
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -28,11 +28,12 @@ BLOCK_MOVE = f"{CLUSTERCTL}/block-move"
 PAUSED, STATUS = "baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/status"
 # Every kind that is made here, so that nothing that stays behind is overlooked.
 KINDS = (
-    *((f"/apis/{CAPI}", plural) for plural in ("clusters", "machines", "machinesets", "machinedeployments")),
+    *((f"/apis/{CAPI}", plural) for plural in ("clusters", "machines", "machinesets")),
+    *((f"/apis/{CAPI}", plural) for plural in ("machinedeployments", "machinehealthchecks")),
     *((f"/apis/{BOOTSTRAP}/v1beta2", plural) for plural in ("kubeadmconfigs", "kubeadmconfigtemplates")),
     (HOSTS, "baremetalhosts"),
-    *((METAL, f"metal3{plural}") for plural in ("clusters", "machines", "machinetemplates")),
-    *((METAL, f"metal3{plural}") for plural in ("datas", "dataclaims", "datatemplates", "remediations")),
+    *((METAL, f"metal3{plural}") for plural in ("clusters", "machines", "machinetemplates", "remediations")),
+    *((METAL, f"metal3{plural}") for plural in ("datas", "dataclaims", "datatemplates", "remediationtemplates")),
     *((IPAM, plural) for plural in ("ippools", "ipclaims", "ipaddresses")),
     ("/api/v1", "secrets"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Json = dict[str, Any]
+_DURATION = "10m0s"  # of v1beta1, where the schema says no more than that it is a text
 # One of these is good for every pattern of the kinds we look at.
 _WORDS = ("word", "Word", "IPPool", "192.0.2.1", "2001:db8:0:0:0:0:0:1")
 
@@ -28,7 +29,7 @@ def _value(schema: Mapping[str, Any]) -> Any:
         case {"enum": [first, *_]}:
             return first
         case {"type": "object", "properties": properties}:
-            return {name: _value(one) for name, one in properties.items()}
+            return {name: _DURATION if name == "timeout" else _value(one) for name, one in properties.items()}
         case {"type": "object", "additionalProperties": dict() as inner}:
             return {"key": _value(inner)}
         case {"type": "array", "items": inner}:

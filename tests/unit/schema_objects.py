@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
+from hostler.metal.kinds.definitions import infrastructure_definitions
+
 # Definitions as they are published, where this machine has them.
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "crds" / "metal3"
 Json = dict[str, Any]
@@ -27,13 +29,20 @@ _ANYTHING = st.recursive(
 )
 
 
-def published_schemas() -> dict[str, dict[str, Json]]:
-    """The schemas of the provider's kinds, by kind and version; empty where they are not here."""
-    found = {}
-    for file in sorted(PUBLISHED.glob("infrastructure.cluster.x-k8s.io_*.yaml")):
-        spec = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)["spec"]
-        found[spec["names"]["kind"]] = {one["name"]: one["schema"]["openAPIV3Schema"] for one in spec["versions"]}
-    return found
+def provider_definitions() -> list[Json]:
+    """Of the provider's kinds as published; ours, which have the same fields, where those are not here."""
+    files = sorted(PUBLISHED.glob("infrastructure.cluster.x-k8s.io_*.yaml"))
+    found = [yaml.load(file.read_text(), Loader=yaml.CSafeLoader) for file in files]
+    return found or infrastructure_definitions()
+
+
+def provider_schemas() -> dict[str, dict[str, Json]]:
+    """The schemas of the provider's kinds, by kind and version."""
+    specs = [definition["spec"] for definition in provider_definitions()]
+    return {
+        spec["names"]["kind"]: {one["name"]: one["schema"]["openAPIV3Schema"] for one in spec["versions"]}
+        for spec in specs
+    }
 
 
 def schema_values(schema: Json, name: str = "") -> st.SearchStrategy[Any]:

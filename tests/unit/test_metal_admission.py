@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from hostler.metal.kinds.conversion import KEPT
 from hostler.metal.kinds.defaulting import DEFAULTS, Default, fill_defaults
 from hostler.metal.kinds.validation import RULES, Rule, is_url, judge
-from hostler.metal.kinds.webhook_objects import KINDS
+from hostler.metal.kinds.webhook_objects import KEPT, KINDS
 
 Json = dict[str, Any]
 

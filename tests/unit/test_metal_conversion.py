@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostler.metal.kinds.conversion import KEPT, NEWER, OLDER, convert
+from hostler.metal.kinds.conversion import NEWER, OLDER, convert
 from hostler.metal.kinds.conversion_table import CHANGES, read_duration, write_duration
+from hostler.metal.kinds.webhook_objects import KEPT
 from hostler.webhooks.reviews import CannotConvert
+from tests.real.whole_objects import whole_object
 from tests.sizes import examples
-from tests.unit.schema_objects import published_schemas, schema_values
+from tests.unit.schema_objects import provider_definitions, provider_schemas, schema_values
 
 Json = dict[str, Any]
-SCHEMAS = published_schemas()
+SCHEMAS = provider_schemas()
 VERSIONS = {"v1beta1": OLDER, "v1beta2": NEWER}
 
 
@@ -39,7 +41,15 @@ def without_kept(thing: Json) -> Json:
     return thing
 
 
-@pytest.mark.skipif(not SCHEMAS, reason="the published definitions are not on this machine")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("definition", provider_definitions(), ids=lambda one: str(one["spec"]["names"]["kind"]))
+def test_an_object_with_every_field_comes_back_whole(definition: Json, version: str) -> None:
+    thing = whole_object(definition, version, "whole", "n")
+    there = convert(thing, other(VERSIONS[version]))
+    assert there["apiVersion"] == other(VERSIONS[version])
+    assert without_kept(convert(there, VERSIONS[version])) == thing
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", CHANGES)
 def test_every_object_of_the_published_schema_comes_back_whole(kind: str, version: str) -> None:

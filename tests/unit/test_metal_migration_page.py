@@ -113,7 +113,7 @@ def test_every_name_of_what_is_taken_over_is_one_that_metal_uses() -> None:
 
 def test_every_setting_that_takes_over_a_flag_exists() -> None:
     known = {setting.name for setting in SETTINGS} | {setting.flag for setting in SETTINGS}
-    told = re.search(r"What the provider was told(.*?)\n5\. ", PAGE, re.DOTALL)
+    told = re.search(r"\*\*The same settings(.*?)\n5\. ", PAGE, re.DOTALL)
     assert told is not None
     assert (
         {"CAPM3_FAST_TRACK", "HOSTLER_METAL_NAMESPACES", "HOSTLER_METAL_WATCH_FILTER"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from aiohttp import web
 
+from hostler.kube.errors import ApiError
 from hostler.metal import names
 from hostler.metal.migration.leftovers import Leftovers, find_leftovers
 from hostler.metal.migration.takeover import Effect, Line, takeover_lines
@@ -52,6 +54,8 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.unconverted = ""  # a list that fails
+        self.older: tuple[str, ...] = ("metal3machines", "metal3clusters")
         cluster = {
             "metadata": {"name": "c", "namespace": "n", "resourceVersion": "2"},
             "status": {"initialization": {"infrastructureProvisioned": True}},
@@ -67,11 +71,13 @@ class Server:
         self.asked.append((request.method, request.path))
         if "/customresourcedefinitions/" in request.path:
             return web.json_response(self.definition(request.path.rpartition("/")[2]))
+        if self.unconverted and request.path.endswith(self.unconverted):
+            return web.json_response({"kind": "Status", "message": "conversion webhook failed"}, status=500)
         found = self.lists.get(request.path.rpartition("/")[2], [])
         return web.json_response({"metadata": {"resourceVersion": "9"}, "items": found})
 
     def definition(self, name: str) -> Json:
-        stored = ["v1beta1", "v1beta2"] if name.startswith(("metal3machines.", "metal3clusters.")) else ["v1beta2"]
+        stored = ["v1beta1", "v1beta2"] if name.partition(".")[0] in self.older else ["v1beta2"]
         versions = [{"name": "v1beta1"}, {"name": "v1beta2", "storage": True}]
         return {"metadata": {"name": name}, "spec": {"versions": versions}, "status": {"storedVersions": stored}}
 
@@ -106,6 +112,25 @@ def test_every_owner_reference_and_every_older_object_is_named() -> None:
     assert {*first} == {"metal3machines", "metal3clusters"}
     assert all("get $crd -A -o name" in fix for fix in first.values()), "kubectl replaces no empty list"
     assert not [one for one in lines if one.effect is Effect.JUDGED]
+
+
+def test_what_nobody_converts_is_named_with_what_has_to_be_done_first() -> None:
+    server = Server()
+    server.unconverted = "metal3machines"
+    lines = server.lines(Scope())
+    assert {one.effect for one in lines} == {Effect.FIRST}
+    assert [one.why for one in lines if one.what == "conversion"] == [
+        "What is stored in an older version cannot be read: conversion webhook failed"
+    ]
+    assert len(lines) == 3
+
+
+def test_an_error_that_has_nothing_to_do_with_versions_is_one() -> None:
+    server = Server()
+    server.unconverted = "metal3datas"
+    server.older = ()
+    with pytest.raises(ApiError):
+        server.lines(Scope())
 
 
 def test_what_is_out_of_scope_is_listed_and_not_judged() -> None:

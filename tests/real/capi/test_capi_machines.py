@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostler.sandbox import Sandbox
-from tests.real.capi_world import CONTROL_PLANE, CapiWorld, cluster, control_plane, deploy, infrastructure
+from tests.real.capi_world import CapiWorld, deploy
 from tests.real.conftest import Eventually
 from tests.real.operating import operator, refused
 
@@ -45,26 +45,3 @@ def test_a_machine_deployment_of_three_runs_and_goes(
         world.delete()
         assert world.nodes() == {}
         assert refused(running) == []
-
-
-@pytest.mark.full
-def test_a_kubeadm_control_plane_grows_from_one_to_three(
-    world: CapiWorld, management: Sandbox, workload: Sandbox, tmp_path: Path, eventually: Eventually
-) -> None:
-    name = world.name
-    reference = {"apiGroup": CONTROL_PLANE, "kind": "KubeadmControlPlane", "name": name}
-
-    def ready() -> int:
-        status = management.get("kubeadmcontrolplane", name, "-n", name).get("status", {})
-        return int(status.get("readyReplicas", 0))
-
-    with operator(management, tmp_path, name, "--only", "metal"):
-        world.make_hosts(3)
-        management.apply(
-            cluster(name, name, controlPlaneRef=reference), *infrastructure(name), control_plane(workload, name)
-        )
-        eventually(lambda: ready() == 1, 120, "the first machine of the control plane")
-        management.kubectl("scale", "kubeadmcontrolplane", name, "-n", name, "--replicas=3")
-        eventually(lambda: ready() == 3, 240, "all three machines of the control plane")
-        management.clusterctl("describe", "cluster", name, "-n", name)
-        world.delete()

@@ -32,7 +32,7 @@ from tests.real.capi_world import (
 )
 from tests.real.conftest import Eventually
 from tests.real.metal_world import Json, history
-from tests.real.operating import Running, operator, refused
+from tests.real.operating import operator, refused
 
 pytestmark = pytest.mark.xdist_group("sandbox")  # one more at a time beside the shared one
 METAL = ("--only", "metal")
@@ -125,11 +125,6 @@ def wait_for_end(process: subprocess.Popen[bytes], log: Path, seconds: float = 2
     assert process.returncode == 0, log.read_text()
 
 
-def kill(running: Running) -> None:
-    running.process.kill()
-    running.process.wait()
-
-
 def test_a_move_waits_for_the_successor_of_a_killed_operator(
     world: CapiWorld, management: Sandbox, target: Sandbox, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -142,7 +137,7 @@ def test_a_move_waits_for_the_successor_of_a_killed_operator(
         deploy(world, 2, eventually, with_data(world))
         arrived = world.elsewhere(target)
         before = before_move(world, arrived)
-        kill(first)
+        first.kill()
         with baremetal_operator_down(management), clusterctl_move(world, target, log) as moving:
             eventually(lambda: "Move blocked by" in log.read_text(), 60, "clusterctl waits")
             assert management.get("cluster", name, "-n", name)["spec"]["paused"] is True
@@ -237,7 +232,7 @@ def test_a_move_without_an_operator_gives_up_and_is_repeated(
         with operator(management, tmp_path, name, *METAL, name="first") as first:
             world.make_hosts(2)
             deploy(world, 2, eventually)
-            kill(first)
+            first.kill()
         arrived = world.elsewhere(target)
         since = world.api.get(world.hosts_path())["metadata"]["resourceVersion"]
         before = before_move(world, arrived)

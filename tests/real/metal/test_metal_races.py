@@ -158,7 +158,7 @@ def test_killed_in_the_middle_of_a_remediation(
         assert world.host("h1")["status"]["poweredOn"]
         rebooted_once(world, node, since)
         # The time of the last attempt is over and its node is ill: the host is marked, the owner told, and that is all.
-        falls_ill(world, eventually, node)
+        falls_ill(world.api, eventually, node)
         over_time(world, "m1", retryCount=1)
         with staying(login, [1] * 3, tmp_path) as life:
             eventually(lambda: world.phase("m1") == "Deleting machine", 120, "given up")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from hostler.errors import Exit
 from hostler.sandbox import Sandbox
 from tests.real.metal_world import Json, World
 from tests.real.operating import hostler
+from tests.real.shell import run_shell
 
 MACHINES = "metal3machines.infrastructure.cluster.x-k8s.io"
 PROVIDER = ("-n", "capm3-system", "deployment", "capm3-controller-manager")
@@ -33,17 +32,6 @@ def first(sandbox: Sandbox) -> tuple[int, dict[str, Json]]:
     assert done.stdout, done.stderr
     lines = json.loads(done.stdout)
     return done.returncode, {one["what"].rpartition("/")[2]: one for one in lines if one["effect"] == "first"}
-
-
-def run(sandbox: Sandbox, command: str, folder: Path) -> None:
-    """A command that was printed for people, with the kubectl of the sandbox."""
-    kubectl = folder / "kubectl"
-    kubectl.write_text(f'#!/bin/sh\nexec {sandbox.state.programs["controlplane"]} kubectl "$@"\n')
-    kubectl.chmod(0o700)
-    path = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    environment = {**sandbox.kubectl_environment(), **path}
-    done = subprocess.run(["bash", "-ec", command], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def stored(sandbox: Sandbox, name: str, *versions: str) -> None:
@@ -73,6 +61,6 @@ def test_a_check_names_what_comes_first_and_its_commands_do_it(world: World, san
         assert "capm3-controller-manager is scaled to 1" in found.pop("provider")["why"]
         assert len(found) == 2
     for line in found.values():
-        run(sandbox, line["fix"], tmp_path)
+        run_shell(sandbox, line["fix"], tmp_path)
     assert first(sandbox) == (Exit.OK, {})
     assert world.machine("m1")["spec"]["image"], "it is as it was"

@@ -86,7 +86,7 @@ def test_an_unhealthy_node_is_rebooted_again_and_then_given_up(
     time.sleep(1.5)
     assert (world.phase("m1"), held_off(world, "h1")) == ("Waiting", False)
     # It does not help after all, and the retry does not either.
-    falls_ill(world, eventually, node)
+    falls_ill(world.api, eventually, node)
     over_time(world, "m1")
     eventually(lambda: world.remediation("m1")["status"].get("retryCount") == 1, 60, "once more")
     eventually(lambda: world.phase("m1") == "Waiting" and not held_off(world, "h1"), 60, "rebooted again")

@@ -8,8 +8,6 @@ from __future__ import annotations
 import base64
 import copy
 import json
-import os
-import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,16 +18,16 @@ from typing import Any
 
 import pytest
 
-from hostler.metal.kinds.conversion import KEPT
-from hostler.metal.kinds.webhook_objects import KINDS, SECRET_NAME
+from hostler.metal.kinds.webhook_objects import KEPT, KINDS, SECRET_NAME
 from hostler.metal.kinds.webhooks import SERVING
 from hostler.metal.migration.stored_versions import rewrite_commands
 from hostler.sandbox import Sandbox
 from hostler.sandbox.load import create
-from hostler.webhooks.certificates import Kept, make_pair, write_kept
+from hostler.webhooks.certificates import Kept, Pair, make_pair, write_kept
 from tests.real.conftest import Eventually
 from tests.real.metal_world import IMAGE, Api, World, consumer, driver, home
 from tests.real.operating import Running, hostler, operator, refused
+from tests.real.shell import run_shell
 from tests.real.webhooking import (
     Load,
     configuration_path,
@@ -113,6 +111,11 @@ def thing(kind: str, spec: Json, name: str = "", version: str = "v1beta1", **met
     return {"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": metadata, "spec": copy.deepcopy(spec)}
 
 
+def on_port(port: int) -> dict[str, str]:
+    """The environment that turns the webhooks on."""
+    return {"HOSTLER_METAL_WEBHOOKS": "true", "HOSTLER_METAL_WEBHOOKS_ADDRESS": f"127.0.0.1:{port}"}
+
+
 @pytest.fixture(scope="module")
 def hooks(sandbox: Sandbox, account: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooks]:
     folder, port, namespace = tmp_path_factory.mktemp("webhooks"), free_port(), home(account)
@@ -121,10 +124,7 @@ def hooks(sandbox: Sandbox, account: str, tmp_path_factory: pytest.TempPathFacto
     metadata = {"name": SECRET_NAME, "namespace": namespace}
     secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
     create(sandbox, [secret])
-    told = {
-        "HOSTLER_METAL_WEBHOOKS": "true", "HOSTLER_METAL_WEBHOOKS_ADDRESS": f"127.0.0.1:{port}",
-        "HOSTLER_METAL_WEBHOOKS_SETTLE_SECONDS": "2",
-    }  # fmt: skip
+    told = on_port(port) | {"HOSTLER_METAL_WEBHOOKS_SETTLE_SECONDS": "2"}
     with closing(Api(sandbox)) as api, closing(Api(sandbox)) as loaded, registered(sandbox, port, pair.authority):
         tried = thing("Metal3Machine", WRITTEN["Metal3Machine"], "load")
 
@@ -287,7 +287,7 @@ def test_every_replica_serves_and_not_only_the_leader(
     hooks: Hooks, sandbox: Sandbox, account: str, tmp_path: Path, eventually: Eventually
 ) -> None:
     port = free_port()
-    told = {"HOSTLER_METAL_WEBHOOKS": "true", "HOSTLER_METAL_WEBHOOKS_ADDRESS": f"127.0.0.1:{port}"}
+    told = on_port(port)
     words = ("--only", "metal", "--metal-workers", "1")
     with operator(sandbox, tmp_path, hooks.namespace, *words, name="second", user=account, told=told) as second:
         second.said("serving webhooks")
@@ -354,24 +354,9 @@ def test_doctor_names_what_is_stored_in_v1beta1_and_its_command_mends_it(
     (said,) = [one for one in found if one["what"] == "stored versions"]
     assert name in said["why"]
     assert said["fix"] == rewrite_commands([name])
-    environment = {**os.environ, "PATH": f"{shell_kubectl(sandbox, hooks)}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", said["fix"]], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_shell(sandbox, said["fix"], hooks.running.log.parent)
     assert hooks.api.get(definition_path(name))["status"]["storedVersions"] == ["v1beta2"]
     assert hooks.api.get(path(world.namespace, "Metal3DataTemplate", "kept", "v1beta2"))["spec"] == newer["spec"]
-
-
-def shell_kubectl(sandbox: Sandbox, hooks: Hooks) -> Path:
-    """A folder with a `kubectl` in it that talks to the sandbox."""
-    folder = hooks.running.log.parent / "bin"
-    folder.mkdir(exist_ok=True)
-    program = folder / "kubectl"
-    control_plane = sandbox.state.programs["controlplane"]
-    program.write_text(f'#!/bin/sh\nexec {control_plane} kubectl --kubeconfig {sandbox.kubeconfig} "$@"\n')
-    program.chmod(0o700)
-    return folder
 
 
 def test_an_object_that_cannot_be_converted_is_named_and_not_stored(hooks: Hooks, world: World) -> None:
@@ -401,7 +386,7 @@ def create_wrong(hooks: Hooks, world: World, wrong: Json) -> str:
 
 
 def test_without_an_operator_writes_are_refused_and_stored_objects_are_read(hooks: Hooks, namespace: str) -> None:
-    """The last test here: the operator ends in it."""
+    """The operator ends in it; the tests after it start their own."""
     stored = thing("Metal3Machine", {"image": IMAGE})
     assert hooks.api.call("POST", path(namespace, "Metal3Machine"), stored)[0] == 201
     assert hooks.running.stop() == 0
@@ -410,7 +395,67 @@ def test_without_an_operator_writes_are_refused_and_stored_objects_are_read(hook
     assert code == 500, answer
     assert f'failed calling webhook "validation.metal3machine.{GROUP}"' in answer["message"]
     assert "connection refused" in answer["message"]
-    assert hooks.api.get(path(namespace, "Metal3Machine", "w", "v1beta2"))["spec"]["image"] == IMAGE
+    at = path(namespace, "Metal3Machine", "w", "v1beta2")
+    assert hooks.api.get(at)["spec"]["image"] == IMAGE
+    hooks.api.patch(at, {"metadata": {"finalizers": ["example.org/kept"], "labels": {"a": "b"}}})
+    hooks.api.patch(at, {"metadata": {"finalizers": None}})  # so a machine can be deleted all the same
+    code, answer = hooks.api.call("PATCH", at, {"metadata": {"annotations": {KEPT: "{"}}})
+    assert code == 500, "what is judged is not let through"
     code, answer = hooks.api.call("GET", path(namespace, "Metal3Machine", "w"))
     assert code == 500, answer
     assert "conversion webhook for" in answer["message"]
+
+
+def write_secret(sandbox: Sandbox, hooks: Hooks, pair: Pair) -> None:
+    data = {name: base64.b64encode(value).decode() for name, value in write_kept(Kept(pair)).items() if value}
+    patch = {"data": {**dict.fromkeys(("ca-previous.crt", "next-ca.crt", "next-tls.crt", "next-tls.key")), **data}}
+    sandbox.kubectl("-n", hooks.namespace, "patch", "secret", SECRET_NAME, "--type=merge", "-p", json.dumps(patch))
+    for one in configurations(hooks.port, pair.authority):
+        hooks.api.patch(configuration_path(one), {"webhooks": one["webhooks"]})
+
+
+def written(hooks: Hooks) -> str:
+    """What the API server has against an object that is right; empty: nothing."""
+    tried = thing("Metal3Machine", {"image": IMAGE}, "tried", "v1beta2")
+    code, answer = hooks.api.call("POST", f"{path(hooks.namespace, 'Metal3Machine', '', 'v1beta2')}?dryRun=All", tried)
+    return "" if code == 201 else str(answer["message"])
+
+
+def test_an_expired_certificate_is_named_and_replaced_once_that_is_allowed(
+    hooks: Hooks, sandbox: Sandbox, account: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    hooks.running.stop()
+    expired = make_pair(("localhost",), time.time() - 91 * 86_400, days=90)
+    write_secret(sandbox, hooks, expired)
+    words = ("--only", "metal")
+    assert hostler(sandbox.kubeconfig, "crds", "--apply").returncode == 0
+    paused = hostler(sandbox.kubeconfig, "pause", "--why", "the certificate must not be replaced yet", "--wait", "0")
+    assert paused.returncode == 0, paused.stderr
+    try:
+        with operator(
+            sandbox, tmp_path, hooks.namespace, *words, name="late", user=account, told=on_port(hooks.port)
+        ) as late:
+            late.said("serving webhooks")
+            shown = Hooks(hooks.api, late, hooks.namespace, hooks.port, expired.certificate, hooks.rotation)
+            eventually(lambda: "certificate has expired" in written(shown), 60, "API servers refuse it")
+            condition = eventually(shown.status, 60, "the condition")
+            assert condition["reason"] == "CertificateExpired"
+            assert "the certificate must not be replaced yet" in condition["message"]
+            assert hostler(sandbox.kubeconfig, "resume", "--wait", "0").returncode == 0
+            eventually(lambda: written(shown) == "", 60, "a new one is served and trusted")
+            assert shown.certificate() != expired.certificate
+            eventually(lambda: shown.status()["reason"] != "CertificateExpired", 60, "and the condition says so")
+    finally:
+        hostler(sandbox.kubeconfig, "resume", "--all", "--wait", "0")
+
+
+@pytest.mark.full
+def test_a_secret_deleted_while_nobody_ran_is_made_again(
+    hooks: Hooks, sandbox: Sandbox, account: str, tmp_path: Path, eventually: Eventually
+) -> None:
+    hooks.running.stop()
+    sandbox.kubectl("-n", hooks.namespace, "delete", "secret", SECRET_NAME)
+    assert "failed calling webhook" in written(hooks)
+    words = ("--only", "metal")
+    with operator(sandbox, tmp_path, hooks.namespace, *words, name="next", user=account, told=on_port(hooks.port)):
+        eventually(lambda: written(hooks) == "", 60, "another one is served, and its CA is in every bundle")

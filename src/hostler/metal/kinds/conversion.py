@@ -14,11 +14,10 @@ import msgspec
 
 from hostler.apis.metal3 import GROUP
 from hostler.metal.kinds.conversion_table import CHANGES, convert_fields
-from hostler.metal.kinds.webhook_objects import VERSIONS
+from hostler.metal.kinds.webhook_objects import KEPT, VERSIONS
 from hostler.webhooks.reviews import CannotConvert
 
 Json = dict[str, Any]
-KEPT = "cluster.x-k8s.io/conversion-data"
 NEWER, OLDER = (f"{GROUP}/{version}" for version in VERSIONS)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _MISSING = object()

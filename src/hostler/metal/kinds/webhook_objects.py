@@ -39,6 +39,23 @@ ENVIRONMENT: Mapping[str, str] = {
     "HOSTLER_METAL_WEBHOOKS": "true", "HOSTLER_METAL_WEBHOOKS_ADDRESS": f":{PORT}",
 }  # fmt: skip
 TIMEOUT_SECONDS = 10
+KEPT = "cluster.x-k8s.io/conversion-data"  # annotation: what conversion keeps of the other version
+
+
+def _annotation(thing: str) -> str:
+    """CEL: the annotation of this object, or nothing."""
+    return (
+        f"(has({thing}.metadata.annotations) && '{KEPT}' in {thing}.metadata.annotations "
+        f"? {thing}.metadata.annotations['{KEPT}'] : '')"
+    )
+
+
+# Every rule is about `spec` and that annotation. An update of anything else (finalizers, labels, owners) is not sent to
+# us: it costs nothing, and machines can be deleted while no replica runs.
+CHANGED = (
+    "request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec || "
+    f"{_annotation('object')} != {_annotation('oldObject')}"
+)
 
 
 def webhook_configurations(namespace: str, labels: Mapping[str, str] | None = None) -> tuple[Json, Json]:
@@ -90,6 +107,7 @@ def _configuration(
                 "matchPolicy": "Equivalent",
                 "sideEffects": "None",
                 "timeoutSeconds": TIMEOUT_SECONDS,
+                "matchConditions": [{"name": "what-is-judged-changed", "expression": CHANGED}],
                 # Not of `/status`: what the operator reports is never held up by its own webhook.
                 "rules": [{
                     "apiGroups": [GROUP], "apiVersions": list(VERSIONS), "operations": ["CREATE", "UPDATE"],

@@ -19,7 +19,7 @@ from hostler.host.conditions import names as listed
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters
-from hostler.kube.errors import NotFound
+from hostler.kube.errors import ApiError, NotFound
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
 from hostler.kube.metrics import Metrics
@@ -62,7 +62,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def definition_lines(definitions: Iterable[Definition]) -> Iterator[Line]:
-    """Objects in an older version can be read only while the provider's conversion webhook answers."""
+    """Objects in an older version can be read only while a conversion webhook answers."""
     for definition in definitions:
         name, storage = definition.metadata.name, definition.storage
         what = f"customresourcedefinition/{name}"
@@ -71,7 +71,7 @@ def definition_lines(definitions: Iterable[Definition]) -> Iterator[Line]:
             yield Line(Effect.FIRST, what, why, f"Bring the provider to a release that stores {STORED}.")
         elif definition.older:
             them = listed(definition.older)
-            why = f"Objects may still be stored as {them}, which only the provider's webhook converts."
+            why = f"Objects may still be stored as {them}, which can be read only while a webhook converts them."
             yield Line(Effect.FIRST, what, why, rewrite_commands([name]))
 
 
@@ -169,10 +169,17 @@ async def takeover_lines(client: Client, scope: Scope, *, fast_track: bool = Fal
     """Every line but that about the provider itself; raises what the API server says."""
     metrics = Metrics()
     caches, data = Caches.make(client, metrics), DataCaches.make(client, metrics)
-    for watch in (*caches.all(), data.claims, data.datas):
-        if watch is not caches.secrets:  # nobody needs the right to read them for this
-            await _list_into(client, watch)
-    found = [*definition_lines(await read_definitions(client))]
+    definitions = await read_definitions(client)
+    found = [*definition_lines(definitions)]
+    try:
+        for watch in (*caches.all(), data.claims, data.datas):
+            if watch is not caches.secrets:  # nobody needs the right to read them for this
+                await _list_into(client, watch)
+    except ApiError as error:
+        if not any(one.older for one in definitions):
+            raise
+        why = f"What is stored in an older version cannot be read: {error}"
+        return [*found, Line(Effect.FIRST, "conversion", why, "Let a webhook convert it, and check again.")]
     found += outside_lines(scope, caches.machines.store)
     found += _decided(client, scope, caches, data, metrics, fast_track=fast_track)
     in_scope = [one for one in caches.remediations.store if not scope.why_outside(one.metadata)]
