@@ -250,14 +250,14 @@ MUTANTS = (
     ),
     # -- join
     Mutant(
-        "join/decide.py",
+        "join/rules.py",
         "    standing = [(at, use) for at, use in uses if use.at >= anew]\n",
         "    standing: list[tuple[str, Use]] = []\n",
         "a host that was let in once lets a second machine in under its name",
         "unit/test_join_decide.py::test_whoever_was_let_in_by_somebody_else_counts_too",
     ),
     Mutant(
-        "join/inventory.py",
+        "join/invitations.py",
         "if one.metadata.namespace in allowed.get(kind.resource, (one.metadata.namespace,)):",
         "if True:",
         "a tenant's Machine invites a node",

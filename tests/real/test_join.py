@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from hostler.apis.metal3 import METAL3_MACHINE, Metal3Machine
 from hostler.instant import iso
-from hostler.join.inventory import OLDER
+from hostler.join.invitations import OLDER
 from hostler.join.model import CLIENT
 from hostler.kube.client import Client
 from hostler.kube.config import load

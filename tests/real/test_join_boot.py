@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from hostler.join import ignition, kubelet
+from hostler.join import ignition
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds
@@ -44,7 +44,8 @@ def test_every_pointer_passes_the_real_validator(tmp_path: Path) -> None:
         "vip": ignition.server_of("ocp.example.org", "192.0.2.7"),
         "vip6": ignition.server_of("ocp.example.org", "2001:db8::7"),
     }
-    drop_ins = ("", kubelet.drop_in(UNIT), kubelet.drop_in(UNIT.replace("--v=2", "--node-labels='ä=\"${ID}\"'")))
+    labelled = UNIT.replace("--v=2", "--node-labels='ä=\"${ID}\"'")
+    drop_ins = ("", ignition.make_drop_in(UNIT), ignition.make_drop_in(labelled))
     files = []
     for number, (server, bundle, drop_in) in enumerate(product(servers.values(), (ca, both), drop_ins)):
         path = tmp_path / f"{number}.ign"

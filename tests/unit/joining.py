@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from hostler.host.facts import Known
 from hostler.instant import iso
-from hostler.join.decide import judge
+from hostler.join.decide import judge_request
 from hostler.join.model import (
     CLIENT,
     SERVING,
@@ -140,7 +140,7 @@ def facts(*nodes: Node, invitations: Sequence[Invitation] = (invited(),), **more
 
 
 def judged(request: SigningRequest, known: Facts | None = None, **policy: Any) -> Verdict:
-    return judge(request, known or facts(), dataclasses.replace(POLICY, **policy), NOW)
+    return judge_request(request, known or facts(), dataclasses.replace(POLICY, **policy), NOW)
 
 
 def failed(verdict: Verdict) -> set[str]:

@@ -26,14 +26,13 @@ from hostler.inventory.joining import host_of, join_layers
 from hostler.inventory.nodes import node_layer
 from hostler.inventory.sources import RecordedAs
 from hostler.inventory.states import HostKind, HostState
-from hostler.join.approvals import Decision
 from hostler.join.controller import JoinKeeper
 from hostler.join.host_layers import JoinSource
-from hostler.join.inventory import OLDER, SOURCES
-from hostler.join.model import SIGNING_REQUEST, USED, Act, SigningRequest, Verdict
+from hostler.join.invitations import OLDER, SOURCES
+from hostler.join.model import SIGNING_REQUEST, USED, Act, Decision, SigningRequest, Verdict
 from hostler.join.observe import SOURCE_INDEXES, Memory
 from hostler.join.observe import Caches as JoinCaches
-from hostler.join.report import HubReport
+from hostler.join.status import HubReport
 from hostler.kube.clock import boottime
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, FLEET, NODE, POD, POD_DISRUPTION_BUDGET
 from hostler.kube.records import Metadata, Node, Pod, PodDisruptionBudget

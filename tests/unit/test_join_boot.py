@@ -31,10 +31,10 @@ from hostler.cli.join_boot import _endpoint, _label
 from hostler.cli.main import execute
 from hostler.errors import Complaint, Exit
 from hostler.host.facts import Known, Unknown
-from hostler.join import ignition, kubeadm, kubelet
+from hostler.join import ignition, kubeadm
+from hostler.join.boot import Terms, serve
 from hostler.join.model import Use
 from hostler.join.observe import Memory, crowd_of, line_of, owners_of, uses_in
-from hostler.join.serving import Terms, serve
 from hostler.join.settings import BOOTSTRAPPERS, CLUSTERS
 from tests.unit.joining import NOW, POLICY, client, node
 from tests.unit.joining import serving as asked_by_node
@@ -249,7 +249,7 @@ WantedBy=multi-user.target
 
 
 def test_the_kubelet_loses_its_cloud_provider_and_nothing_else() -> None:
-    made = kubelet.drop_in(UNIT)
+    made = ignition.make_drop_in(UNIT)
     head, command = made.rsplit("ExecStart=", 1)
     assert head.endswith("[Service]\nExecStart=\n")
     assert command.split() == [
@@ -271,7 +271,7 @@ other_words = st.sampled_from(["--v=2", "--my-cloud-provider=x", "--x='a  b'", "
 
 @given(st.lists(flag_words | other_words, max_size=6))
 def test_every_other_word_of_the_command_stays(words: list[str]) -> None:
-    made = kubelet.drop_in(f"[Service]\nExecStart=/usr/bin/kubelet {' '.join(words)}\n")
+    made = ignition.make_drop_in(f"[Service]\nExecStart=/usr/bin/kubelet {' '.join(words)}\n")
     if any(one in ("--cloud-provider=external", "--cloud-provider vsphere") for one in words):
         left = [one for one in words if not one.startswith("--cloud-")]
         assert made.rsplit("ExecStart=", 1)[1].split() == ["/usr/bin/kubelet", *" ".join(left).split()]
@@ -294,10 +294,10 @@ def test_every_other_word_of_the_command_stays(words: list[str]) -> None:
 )
 def test_a_unit_that_is_not_understood_is_not_replaced(unit: str, others: tuple[str, ...], word: str) -> None:
     if not word:
-        kubelet.drop_in(unit, others)
+        ignition.make_drop_in(unit, others)
         return
     with pytest.raises(ValueError, match=word):
-        kubelet.drop_in(unit, others)
+        ignition.make_drop_in(unit, others)
 
 
 def test_a_look_at_the_head_or_at_another_path_is_no_fetch() -> None:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostler.host.facts import Known, Unknown
-from hostler.join.controller import LIVE_MOST, kubelets_to_ask
-from hostler.join.decide import decide, judge
+from hostler.join.decide import judge_request, judge_requests
+from hostler.join.kubelet_request import Misshapen, Shape, shape_of
 from hostler.join.model import (
     CLIENT,
     SERVING,
@@ -30,7 +30,7 @@ from hostler.join.model import (
     Verdict,
 )
 from hostler.join.observe import admitted_by
-from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.join.served_certificate import LIVE_MOST, kubelets_to_ask
 from hostler.kube.records import Condition, Metadata, Node, NodeStatus
 from tests.unit.joining import (
     ACCOUNT_GROUPS,
@@ -136,7 +136,7 @@ def test_no_bootstrapper_configured_means_nobody() -> None:
 
 
 def test_other_signers_are_not_ours() -> None:
-    assert decide([client(signer_name="example.org/mine")], facts(), POLICY, NOW) == []
+    assert judge_requests([client(signer_name="example.org/mine")], facts(), POLICY, NOW) == []
     assert isinstance(shape_of(client(signer_name="kubernetes.io/kube-apiserver-client").spec), Misshapen)
 
 
@@ -177,9 +177,9 @@ def test_our_own_clock_closes_windows_and_opens_none() -> None:
     late, early = client(made=NOW - 600 + 7201), client(made=NOW - 611)
     for off in (-1e6, -7200.0, 0.0, 7200.0, 1e6):
         for request in (late, early):
-            assert judge(request, facts(), POLICY, NOW + off).act is Act.LEAVE, off
+            assert judge_request(request, facts(), POLICY, NOW + off).act is Act.LEAVE, off
     for off, act in ((-1e6, Act.APPROVE), (6000.0, Act.APPROVE), (7200.0, Act.LEAVE)):
-        assert judge(client(), facts(), POLICY, NOW + off).act is act, off
+        assert judge_request(client(), facts(), POLICY, NOW + off).act is act, off
 
 
 def test_a_request_held_back_until_its_window_closed_is_not_approved_any_more() -> None:
@@ -195,11 +195,11 @@ def test_a_host_expected_anew_may_come_again_and_a_crash_in_between_costs_nothin
 
 
 def test_two_requests_for_one_host_are_left_to_a_person() -> None:
-    verdicts = decide([client(), client(csr="csr-9", request=pem(key=key(1)))], facts(), POLICY, NOW)
+    verdicts = judge_requests([client(), client(csr="csr-9", request=pem(key=key(1)))], facts(), POLICY, NOW)
     assert [one.act for one in verdicts] == [Act.LEAVE, Act.LEAVE]
     assert all("csr-" in one.why for one in verdicts)
     late = client(csr="csr-9", made=NOW - 90_000)
-    assert {one.csr: one.act for one in decide([client(), late], facts(), POLICY, NOW)}["csr-1"] is Act.APPROVE
+    assert {one.csr: one.act for one in judge_requests([client(), late], facts(), POLICY, NOW)}["csr-1"] is Act.APPROVE
 
 
 def decided(request: SigningRequest, *types: str) -> SigningRequest:
@@ -245,7 +245,7 @@ def test_a_host_with_two_names_comes_in_under_one_of_them() -> None:
     both = [invited("worker-1", also=frozenset({"m-1"})), invited("m-1", also=frozenset({"worker-1"}), source="M m-1")]
     one, other = client(), client("m-1", csr="csr-9")
     assert judged(one, facts(invitations=both)).act is Act.APPROVE
-    verdicts = decide([one, other], facts(invitations=both), POLICY, NOW)
+    verdicts = judge_requests([one, other], facts(invitations=both), POLICY, NOW)
     assert [failed(verdict) for verdict in verdicts] == [{"contested"}, {"contested"}]
     for known, rule in (
         (facts(invitations=both, used=Known({"m-1": Use("csr-0", "u", NOW - 300)}, NOW)), {"single use"}),

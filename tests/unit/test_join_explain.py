@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from hostler.apis.fleet import ExpectedHost, Fleet, FleetSpec, JoinPolicy
 from hostler.host.facts import Known
 from hostler.instant import iso
-from hostler.join.approvals import BATCH, REMEMBERED_SECONDS, Verb, decide_approvals
-from hostler.join.capability import explain_request
 from hostler.join.controller import KEY, JoinKeeper
-from hostler.join.inventory import OLDER, SOURCES
-from hostler.join.model import SIGNING_REQUEST, USED, SigningRequest, Use
+from hostler.join.decide import BATCH, REMEMBERED_SECONDS, decide
+from hostler.join.invitations import OLDER, SOURCES
+from hostler.join.model import SIGNING_REQUEST, USED, SigningRequest, Use, Verb
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, line_of
-from hostler.join.report import HubReport
+from hostler.join.status import HubReport, explain_request
 from hostler.kube.kinds import CONFIG_MAP, FLEET, NODE
 from hostler.kube.records import Condition, Metadata, Node
 from tests.sizes import examples
@@ -103,7 +102,7 @@ def test_no_machine_is_let_in_before_it_is_remembered() -> None:
     many = [client(f"w-{number}", csr=f"csr-{number}") for number in range(BATCH + 1)]
     known = facts(invitations=[invited(f"w-{number}") for number in range(BATCH + 1)])
     for remembers, verbs in ((False, [Verb.CREATE, Verb.PATCH]), (True, [Verb.PATCH, Verb.PATCH])):
-        decision = decide_approvals(many, known, POLICY, NOW, remembers=remembers)
+        decision = decide(many, known, POLICY, NOW, remembers=remembers)
         assert [batch.memory.verb for batch in decision.batches if batch.memory is not None] == verbs
         for batch in decision.batches:
             assert batch.memory is not None
@@ -114,6 +113,6 @@ def test_a_host_let_in_long_ago_is_forgotten_unless_it_is_expected() -> None:
     long_ago = NOW - REMEMBERED_SECONDS - 1
     used = {name: Use("csr-0", "uid-0", long_ago) for name in ("gone", "worker-2")}
     known = facts(invitations=[invited(), invited("worker-2")], used=Known(used, NOW))
-    (batch,) = decide_approvals([client()], known, POLICY, NOW).batches
+    (batch,) = decide([client()], known, POLICY, NOW).batches
     assert batch.memory is not None
     assert [name for name, use in batch.memory.lines.items() if use is None] == ["gone"]

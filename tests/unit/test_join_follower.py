@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from hostler.apis.capi import CLUSTER
 from hostler.apis.fleet import Fleet
-from hostler.join.follower import MOST_KEPT, MOST_NODES, NODE_BYTES, Follower, Hub, Standing
-from hostler.join.report import SpokeMetrics
-from hostler.join.spoke import Spoke, trim_node
+from hostler.join.spoke_follower import MOST_KEPT, MOST_NODES, NODE_BYTES, Follower, Hub, Standing
+from hostler.join.spokes import Spoke, trim_node
+from hostler.join.status import SpokeMetrics
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters

@@ -17,7 +17,7 @@ from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE
 from hostler.host.facts import Known, Unknown
 from hostler.instant import iso
 from hostler.join.capability import inventories_of
-from hostler.join.inventory import SOURCES, invitations, machines_of
+from hostler.join.invitations import SOURCES, invitations, machines_of
 from hostler.join.model import Act, Facts, Use
 from hostler.join.observe import clusters_of
 from hostler.join.settings import INVENTORIES

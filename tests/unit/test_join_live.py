@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from hostler.host.facts import Unknown
-from hostler.join.live import _handshake
+from hostler.join.served_certificate import _handshake
 
 
 @pytest.mark.parametrize(

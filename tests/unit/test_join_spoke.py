@@ -20,12 +20,12 @@ from hostler.apis.capi import CLUSTER, CLUSTER_NAME, Cluster
 from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE
 from hostler.host.facts import Known
 from hostler.instant import iso
-from hostler.join.decide import decide
-from hostler.join.inventory import SOURCES
+from hostler.join.decide import judge_requests
+from hostler.join.invitations import SOURCES
 from hostler.join.model import SIGNING_REQUEST, Act, Facts, SigningRequest
 from hostler.join.observe import facts_of_lists, pending_of
 from hostler.join.settings import SPOKES
-from hostler.join.spoke import ClusterObject, Spoke, choose_spokes, invitations_for, spoke_of
+from hostler.join.spokes import ClusterObject, Spoke, choose_spokes, invitations_for, spoke_of
 from hostler.kube.client import Client
 from hostler.kube.errors import TooLarge
 from hostler.kube.foreign import describe_failure
@@ -146,7 +146,7 @@ def is_of(spoke: Spoke, kind: Kind, host: Any) -> bool:
 def test_a_host_is_let_into_its_own_cluster_only(found: list[tuple[Kind, Any]], spoke: Spoke) -> None:
     liar = msgspec.structs.replace(node("liar"))
     liar.metadata.labels["node-role.kubernetes.io/control-plane"] = ""
-    (verdict,) = decide([client()], facts_in(spoke, found, liar), POLICY, NOW)
+    (verdict,) = judge_requests([client()], facts_in(spoke, found, liar), POLICY, NOW)
     if verdict.act is Act.APPROVE:
         assert any(is_of(spoke, kind, host) for kind, host in found), found
 
@@ -160,9 +160,9 @@ def test_a_host_of_the_cluster_is_let_in() -> None:
         (METAL3_MACHINE, msgspec.convert(machine, SOURCES[METAL3_MACHINE])),
         (BARE_METAL_HOST, msgspec.convert(host, SOURCES[BARE_METAL_HOST])),
     ]
-    (verdict,) = decide([client()], facts_in(SPOKE, found), POLICY, NOW)
+    (verdict,) = judge_requests([client()], facts_in(SPOKE, found), POLICY, NOW)
     assert verdict.act is Act.APPROVE, verdict
-    (elsewhere,) = decide([client()], facts_in(dataclasses.replace(SPOKE, name="two"), found), POLICY, NOW)
+    (elsewhere,) = judge_requests([client()], facts_in(dataclasses.replace(SPOKE, name="two"), found), POLICY, NOW)
     assert "is for cluster a/one, and this one is a/two" in elsewhere.why
     assert "--cluster a/two" in elsewhere.why
 
@@ -233,8 +233,8 @@ def test_requests_of_either_name_contest_one_host() -> None:
     requests = [client(csr="csr-7x2k4"), client(csr="node-csr-3Jq_Yd-Zk0aB_")]
     known = facts_in(DEPLOYED, [agent("a", "worker-1")])
     for alone in requests:
-        assert [one.act for one in decide(pending_of([alone]), known, POLICY, NOW)] == [Act.APPROVE]
-    assert [one.act for one in decide(pending_of(requests), known, POLICY, NOW)] == [Act.LEAVE, Act.LEAVE]
+        assert [one.act for one in judge_requests(pending_of([alone]), known, POLICY, NOW)] == [Act.APPROVE]
+    assert [one.act for one in judge_requests(pending_of(requests), known, POLICY, NOW)] == [Act.LEAVE, Act.LEAVE]
 
 
 # -- what another's API server may send

@@ -26,7 +26,7 @@ from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.join.look import Asked
+    from hostler.join.commands import Asked
     from hostler.join.model import SigningRequest, Verdict
     from hostler.kube.client import Client
 
@@ -64,9 +64,8 @@ Cluster = Annotated[
 def csrs(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.join.look import listed
+    from hostler.join.commands import listed, verdicts_everywhere
     from hostler.join.model import Act
-    from hostler.join.spoke_look import verdicts_everywhere
 
     spokes: tuple[str, ...] = settings[JOIN_SPOKES]
     found, problems = ask_cluster(
@@ -120,21 +119,23 @@ def expect(
     A request from before that is named, and let in only with --pending, or by `hostler join approve CSR`.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.join import look
+    from hostler.join import commands
 
     if not name and not address and not remove:
         _show_expected(settings, output)
         return
     join_boot.node_name(name)
     if remove:
-        there = ask_cluster(settings, lambda client: look.unexpect(client, name))
+        there = ask_cluster(settings, lambda client: commands.unexpect(client, name))
         if output is Output.JSON:
             print_json({"name": name, "removed": there})
         else:
             print_note(f"{name} is expected no longer." if there else f"{name} was not expected.")
         return
     addresses = tuple(_address(one) for one in address or ())
-    made, waiting = ask_cluster(settings, lambda client: look.expect(client, name, addresses, span, pending=pending))
+    made, waiting = ask_cluster(
+        settings, lambda client: commands.expect(client, name, addresses, span, pending=pending)
+    )
     if waiting and not pending:
         print_note(
             f"{', '.join(waiting)} asked for node {name} before, and stays pending: let it in with "
@@ -150,7 +151,7 @@ def _show_expected(settings: Settings, output: Output) -> None:
     import msgspec
 
     from hostler.cli.cluster import ask_cluster
-    from hostler.join.look import expected
+    from hostler.join.commands import expected
 
     found = ask_cluster(settings, expected)
     if output is Output.JSON:
@@ -185,7 +186,7 @@ def approve(
 ) -> None:
     """Approve one certificate request by hand, after every rule that does not hold was shown."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.join import look
+    from hostler.join import commands
     from hostler.join.model import Outcome
 
     found, verdict = ask_cluster(settings, lambda client: _judged_in(client, settings, request, cluster))
@@ -203,7 +204,7 @@ def approve(
             f"There is no namespace {space}, so no operator will remember it (--operator-namespace is the operator's)."
         )
     if output is Output.JSON:
-        print_json({**look.listed(verdict, cluster), "approved": True})
+        print_json({**commands.listed(verdict, cluster), "approved": True})
     else:
         print_note(f"{request} is approved: node {verdict.node}.")
 
@@ -225,7 +226,7 @@ def _only_what_may_be(verdict: Verdict) -> None:
 @asynccontextmanager
 async def _target(client: Client, settings: Settings, cluster: str) -> AsyncIterator[tuple[Client, Asked]]:
     """This cluster, or the further one of that name."""
-    from hostler.join.spoke_look import find_spoke, in_spoke
+    from hostler.join.commands import find_spoke, in_spoke
 
     asked = _asked(client, settings)
     if not cluster:
@@ -243,17 +244,17 @@ async def _judged_in(client: Client, settings: Settings, name: str, cluster: str
 async def _approve_in(
     client: Client, settings: Settings, request: SigningRequest, verdict: Verdict, cluster: str
 ) -> bool:
-    from hostler.join import look
+    from hostler.join import commands
 
     async with _target(client, settings, cluster) as (there, asked):
-        return await look.approve(there, request, verdict, asked.namespace)
+        return await commands.approve(there, request, verdict, asked.namespace)
 
 
 async def _judged(client: Client, asked: Asked, name: str) -> tuple[SigningRequest, Verdict]:
-    from hostler.join import look
+    from hostler.join import commands
 
-    found = await look.request_of(client, name)
-    for one in await look.verdicts(client, asked):
+    found = await commands.request_of(client, name)
+    for one in await commands.verdicts(client, asked):
         if one.uid == found.metadata.uid:
             return found, one
     raise Complaint(f"{name} is not pending: it is decided already.", code=Exit.REFUSED)
@@ -261,7 +262,7 @@ async def _judged(client: Client, asked: Asked, name: str) -> tuple[SigningReque
 
 def _asked(client: Client, settings: Settings) -> Asked:
     from hostler.join.capability import policy_of
-    from hostler.join.look import Asked
+    from hostler.join.commands import Asked
 
     return Asked(policy_of(settings, client.connection.server), settings[NAMESPACE], settings[JOIN_KUBELET_CA])
 

@@ -102,8 +102,8 @@ def serve(
     import asyncio
 
     from hostler.join import ignition as made
-    from hostler.join.serving import Terms
-    from hostler.join.serving import serve as run
+    from hostler.join.boot import Terms
+    from hostler.join.boot import serve as run
 
     at = _where_to_listen(listen, name)
     shown = _in_url(name or at.host)
@@ -145,7 +145,7 @@ def cloud_init(
 ) -> None:
     """Make a bootstrap token that expires, and the cloud-init by which one host joins plain Kubernetes with kubeadm."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.join import boot, kubeadm, look
+    from hostler.join import boot, commands, kubeadm
 
     node_name(name)
     labels = dict(_label(one) for one in label or ())
@@ -164,7 +164,7 @@ def cloud_init(
             raise Complaint(f"The CA cannot be used: {error}.", hint="Give one CA with --ca.") from error
         address = at or _endpoint(client.connection.server)
         if expected:
-            await look.expect(client, name, (), span)
+            await commands.expect(client, name, (), span)
         return await boot.make_token(client, name, span), pin, address
 
     token, pin, address = ask_cluster(settings, work)
@@ -357,7 +357,7 @@ def _endpoint(url: str) -> str:
 
 def node_name(text: str) -> str:
     """A name a node can have; anything else is a mistake on the command line."""
-    from hostler.join.shape import NODE_NAME
+    from hostler.join.kubelet_request import NODE_NAME
 
     if not NODE_NAME.fullmatch(text):
         raise typer.BadParameter(f'"{text}" can be no node\'s name: lower-case letters, digits, dashes and dots')

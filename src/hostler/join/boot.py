@@ -1,14 +1,21 @@
-"""What the commands that make boot configs ask of a cluster: its pointer, its version, its CA, a token."""
+"""What boot configs are made from: the cluster's pointer, version, CA, and a token. And serving one config for a while.
+
+A config is served under a path nobody can guess: over HTTPS, or over HTTP with its hash as the proof.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+from aiohttp import web
 
 from hostler.apis.openshift import (
     CLUSTER_VERSION,
@@ -19,10 +26,11 @@ from hostler.apis.openshift import (
     MachineConfigPool,
 )
 from hostler.errors import Complaint, Exit
-from hostler.join import ignition, kubeadm, kubelet
-from hostler.join.live import ROOT_CA
+from hostler.join import ignition, kubeadm
+from hostler.join.served_certificate import ROOT_CA
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from hostler.kube.http import refuse_without_target, without_strangers
 from hostler.kube.kinds import CONFIG_MAP, SECRET, Kind
 from hostler.kube.records import Object, Record, Secret
 
@@ -107,10 +115,10 @@ async def without_cloud_provider(client: Client, pool: str = "worker") -> Withou
     except (ApiError, Unreachable) as error:
         return Without("", f"The unit of the cluster's kubelets cannot be read ({error}); {BY_TAINT}.")
     listed = config.spec.config.systemd if config.spec.config is not None else None
-    units = [one for one in (listed.units if listed is not None else ()) or () if one.name == kubelet.UNIT]
+    units = [one for one in (listed.units if listed is not None else ()) or () if one.name == ignition.KUBELET_UNIT]
     others = [one.contents or "" for unit in units for one in unit.dropins or ()]
     try:
-        made = kubelet.drop_in(units[0].contents or "" if units else "", others)
+        made = ignition.make_drop_in(units[0].contents or "" if units else "", others)
     except ValueError as error:
         return Without("", f"MachineConfig {rendered}: {error}; {BY_TAINT}.")
     if not made:
@@ -157,3 +165,60 @@ async def _one(client: Client, kind: Kind, name: str, namespace: str | None, typ
         return await client.get(kind, name, namespace, type=type)
     except NotFound:
         return None
+
+
+NAME = "worker.ign"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """For how long, and how often."""
+
+    seconds: float
+    times: int = 0  # 0: for every request
+
+
+async def serve(
+    content: bytes,
+    host: str,
+    port: int,
+    terms: Terms,
+    tls: ssl.SSLContext | None,
+    ready: Callable[[str], None],
+    fetched: Callable[[str], None],
+) -> int:
+    """Serve until the time is over or it was fetched often enough; how often it was fetched. `ready` gets the path."""
+    path, done, served = f"/{secrets.token_urlsafe(16)}/{NAME}", asyncio.Event(), 0
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal served
+        if terms.times and served >= terms.times:
+            raise web.HTTPGone(text="It was fetched as often as it may be.")
+        served += 1
+        fetched(request.remote or "somebody")
+        if terms.times and served >= terms.times:
+            asyncio.get_running_loop().call_later(0.5, done.set)  # after the answer has gone out
+        return web.Response(body=content, content_type="application/vnd.coreos.ignition+json")
+
+    application = web.Application()
+    application.router.add_get(path, answer, allow_head=False)  # a look at the head is no fetch
+    runner = web.AppRunner(application, access_log=None, logger=without_strangers("hostler.join"))
+    await runner.setup()
+    if runner.server is not None:
+        refuse_without_target(runner.server)
+    try:
+        site = web.TCPSite(runner, host, port, ssl_context=tls)
+        try:
+            await site.start()
+        except OSError as error:
+            where = f"{host or 'every address'}:{port}"
+            raise Complaint(f"Nothing can be served at {where}: {error.strerror}.", code=Exit.REFUSED) from error
+        ready(f":{runner.addresses[0][1]}{path}")
+        try:
+            async with asyncio.timeout(terms.seconds):
+                await done.wait()
+        except TimeoutError:
+            pass
+    finally:
+        await runner.cleanup()
+    return served

@@ -10,20 +10,18 @@ from urllib.parse import urlsplit
 
 from hostler.apis.capi import cluster_of_node
 from hostler.capability import Capability
-from hostler.explain.registry import Action, Explainer, Explanation, Registry, RuleSeen
-from hostler.host.conditions import Condition, cut
+from hostler.explain.registry import Explainer, Explanation, Registry
+from hostler.host.conditions import Condition
 from hostler.join import settings as say
-from hostler.join.addresses import canonical
-from hostler.join.approvals import Decision
 from hostler.join.controller import KEY, JoinKeeper
-from hostler.join.follower import LARGEST_ANSWER, Hub, Standing
 from hostler.join.host_layers import JoinSource
-from hostler.join.inventory import OLDER, SOURCES
-from hostler.join.model import SIGNING_REQUEST, USED, Outcome, Policy, SigningRequest
+from hostler.join.invitations import OLDER, SOURCES
+from hostler.join.model import SIGNING_REQUEST, USED, Policy, SigningRequest
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
-from hostler.join.report import HubReport, SpokeMetrics
-from hostler.join.spoke import Spoke
-from hostler.join.spokes import MOST_SPOKES, TIMEOUT, Spokes, cluster_watches
+from hostler.join.rules import canonical
+from hostler.join.spoke_follower import LARGEST_ANSWER, Hub, Standing
+from hostler.join.spoke_followers import MOST_SPOKES, TIMEOUT, Spokes, cluster_watches
+from hostler.join.status import HubReport, SpokeMetrics, explain_request
 from hostler.kube.budget import WriteBudget
 from hostler.kube.client import Client, Gate
 from hostler.kube.clusters import Clusters
@@ -195,20 +193,3 @@ class JoinCapability(Capability):
 def _counts(node: Node) -> tuple[object, ...]:
     """What of a node can change a verdict; heartbeats cannot."""
     return node.status.addresses, cluster_of_node(node)
-
-
-def explain_request(csr: str, decision: Decision, held_back: str, spoke: Spoke | None = None) -> Explanation:
-    """Every rule of one request, and what is written. A spoke's request can say as much as its API server lets it."""
-    verdict = decision.verdicts[csr]
-    rules = tuple(
-        RuleSeen(one.name, str(one.outcome), f"{cut(one.why)}.", decided=one.outcome is Outcome.FAILS)
-        for one in verdict.rules
-    )
-    cluster, where = (f"{spoke.key}/", f"In {spoke}: ") if spoke is not None else ("", "")
-    actions = tuple(
-        Action(
-            str(one.verb), f"{one.kind.kind.lower()}/{cluster}{one.name}", f"{where}{cut(one.why)}", held_back=held_back
-        )
-        for one in decision.writes_about(csr)
-    )
-    return Explanation("join", f"{where}{cut(verdict.why)}", rules, actions=tuple(actions))

@@ -7,36 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from hostler.host.conditions import Condition, Status, cut
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant
-from hostler.join import live as kubelets
-from hostler.join.approvals import Decision, decide_approvals
+from hostler.join.decide import decide
 from hostler.join.executor import JoinExecutor
-from hostler.join.model import (
-    USED,
-    Act,
-    Facts,
-    Live,
-    Outcome,
-    Policy,
-    RuleName,
-    SigningRequest,
-    Verdict,
-)
+from hostler.join.kubelet_request import Misshapen, Shape, shape_of
+from hostler.join.model import USED, Decision, Facts, Live, Policy, SigningRequest
 from hostler.join.observe import Caches, approved_of, facts_of, pending_of
-from hostler.join.report import Report
-from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.join.served_certificate import (
+    LIVE_SECONDS,
+    kubelets_to_ask,
+    may_be_renewal,
+    read_kubelet_authority,
+    read_served_certificate,
+)
+from hostler.join.status import Report
 from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.client import Client
 from hostler.kube.writer import Writer
 
 KEY = "requests"
 PARSE_AT_ONCE = 50  # between two turns of the loop
-LIVE_SECONDS = 60.0  # a kubelet is asked for its certificate no more often than this
-LIVE_MOST = 20  # kubelets asked in one pass
 FLOOD = "JoinFlood"
 
 
@@ -103,9 +97,9 @@ class JoinKeeper:
         due = [one for one in decision.verdicts.values() if may_be_renewal(one) and self._ask_again(one.uid, now)]
         if not due or self._kubelet_ca is None:
             return facts, decision
-        ca = await kubelets.authority(self._client, self._kubelet_ca)
+        ca = await read_kubelet_authority(self._client, self._kubelet_ca)
         nodes = kubelets_to_ask(due, {uid: at for uid, (at, _) in self._live.items()})
-        told = await asyncio.gather(*(kubelets.served_by(self._client, one, ca, now) for one in nodes))
+        told = await asyncio.gather(*(read_served_certificate(self._client, one, ca, now) for one in nodes))
         said = dict(zip(nodes, told, strict=True))
         self._live |= {one.uid: (now, said[one.node]) for one in due if one.node in said}
         facts = self._facts(requests)
@@ -113,7 +107,7 @@ class JoinKeeper:
 
     def _decided(self, requests: Sequence[SigningRequest], facts: Facts, now: Instant) -> Decision:
         remembers = self.caches.memory.store.get(f"{self.caches.namespace}/{USED}") is not None
-        return decide_approvals(requests, facts, self.policy, now, self._shapes, remembers=remembers)
+        return decide(requests, facts, self.policy, now, self._shapes, remembers=remembers)
 
     def _ask_again(self, uid: str, now: Instant) -> bool:
         before = self._live.get(uid)
@@ -148,18 +142,3 @@ class JoinKeeper:
             case Unknown(why):
                 return Condition(type=FLOOD, status=Status.UNKNOWN, reason="NotKnown", message=cut(why))
         raise AssertionError("a fact is Known or Unknown")
-
-
-def kubelets_to_ask(due: Sequence[Verdict], asked: Mapping[str, Instant]) -> list[str]:
-    """The nodes whose kubelets are asked in this pass; `asked`: when, by request.
-
-    Whoever was not asked for longest first. Each node once, however many requests it makes: it crowds out no other.
-    """
-    longest = sorted(due, key=lambda one: asked.get(one.uid, 0.0))
-    return list(dict.fromkeys(one.node for one in longest))[:LIVE_MOST]
-
-
-def may_be_renewal(one: Verdict) -> bool:
-    """Only the names are in doubt: then what the kubelet serves now may tell."""
-    doubts = {rule.name for rule in one.rules if rule.outcome is not Outcome.HOLDS}
-    return one.serving and one.act in (Act.LEAVE, Act.WAIT) and doubts == {RuleName.OWN_NAMES}

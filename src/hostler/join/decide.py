@@ -1,7 +1,8 @@
-"""Which nodes are let in. Pure: requests, facts and policy in; a verdict with every rule for every request out.
+"""Which nodes are let in, and what is written for it: requests, facts and policy in, verdicts and writes out. Pure.
 
 Invariants, each a property test: nothing is approved on an unknown fact; a request that differs in anything from one
-that would be approved is not approved; a host is let in once per invitation; nothing is ever denied.
+that would be approved is not approved; a host is let in once per invitation; nothing is ever denied; no client
+certificate is approved before our memory of it is written.
 A name proves nothing (whoever has the bootstrap credential can claim one): that is why inventory, window and single
 use all apply, and why two requests for one host are left to a person.
 """
@@ -11,31 +12,87 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hostler.host.conditions import names
-from hostler.host.facts import Known, Unknown
+from hostler.host.conditions import count, names
+from hostler.host.facts import Known
 from hostler.instant import Instant, parse
-from hostler.join.addresses import serving_rules
+from hostler.join.kubelet_request import Misshapen, Shape, requester_rule, shape_of
 from hostler.join.model import (
     CLIENT,
     OURS,
     SERVING,
+    SIGNING_REQUEST,
+    USED,
     Act,
-    Crowd,
+    Batch,
+    Decision,
     Facts,
-    Invitation,
     Outcome,
     Policy,
     Rule,
     RuleName,
     SigningRequest,
+    Use,
+    Verb,
     Verdict,
+    Write,
 )
-from hostler.join.requester import requester_rule
-from hostler.join.rules import fails, holds, unknown
-from hostler.join.shape import Misshapen, Shape, shape_of
+from hostler.join.rules import client_rules, flood_rule, serving_rules
+from hostler.kube.kinds import CONFIG_MAP
+
+BATCH = 200  # hosts remembered in one patch
+REMEMBERED_SECONDS = 30 * 86400.0  # a host let in longer ago than this, whom nobody expects, is forgotten
+AGAIN_SECONDS = 60.0
 
 
 def decide(
+    requests: Sequence[SigningRequest],
+    facts: Facts,
+    policy: Policy,
+    now: Instant,
+    shapes: Mapping[str, Shape | Misshapen] | None = None,
+    *,
+    remembers: bool = True,
+) -> Decision:
+    """Judge every request and plan the approvals. `remembers`: our ConfigMap is there."""
+    verdicts = judge_requests(requests, facts, policy, now, shapes)
+    judged = {one.metadata.name: one for one in requests}
+    # Without our memory nothing says that a host was not let in before; `decide` has a rule for that too.
+    due = [one for one in verdicts if one.act is Act.APPROVE and (one.serving or isinstance(facts.used, Known))]
+    batches = []
+    for start in range(0, len(due), BATCH):
+        batch = due[start : start + BATCH]
+        memory = _memory(batch, facts, now, create=not remembers)
+        remembers = remembers or memory is not None
+        batches.append(Batch(memory, tuple(_approval(one, judged[one.csr]) for one in batch)))
+    waiting = any(one.act is Act.WAIT or (one.act is Act.LEAVE and one.serving) for one in verdicts)
+    return Decision({one.csr: one for one in verdicts}, tuple(batches), AGAIN_SECONDS if waiting else None)
+
+
+def _approval(verdict: Verdict, request: SigningRequest) -> Write:
+    return Write(Verb.APPROVE, SIGNING_REQUEST, verdict.csr, verdict.why, request=request, verdict=verdict)
+
+
+def _memory(verdicts: Iterable[Verdict], facts: Facts, now: Instant, *, create: bool) -> Write | None:
+    """The lines of hosts that are about to come in; those of hosts long in, whom nobody expects, go."""
+    used = facts.used.value if isinstance(facts.used, Known) else {}
+    new = {
+        one.node: Use(one.csr, one.uid, one.created)
+        for one in verdicts
+        if not one.serving and ((before := used.get(one.node)) is None or before.uid != one.uid)
+    }
+    if not new:
+        return None
+    # An invitation may last longer than our memory does: a host that is expected is not forgotten.
+    expected = facts.invited.value if isinstance(facts.invited, Known) else used
+    old = {
+        name: None for name, use in used.items() if now - use.at > REMEMBERED_SECONDS and name not in expected
+    }  # fmt: skip
+    why = f"{count(len(new), 'host')} let in: {names(new)}"
+    lines: dict[str, Use | None] = {**({} if create else old), **new}
+    return Write(Verb.CREATE if create else Verb.PATCH, CONFIG_MAP, USED, why, lines=lines)
+
+
+def judge_requests(
     requests: Iterable[SigningRequest],
     facts: Facts,
     policy: Policy,
@@ -45,13 +102,15 @@ def decide(
     """A verdict for every request of a kubelet's signer, oldest first. `shapes`: what is parsed already, by uid."""
     known = shapes or {}
     made = [
-        judge(one, facts, policy, now, known.get(one.metadata.uid)) for one in requests if one.spec.signer_name in OURS
+        judge_request(one, facts, policy, now, known.get(one.metadata.uid))
+        for one in requests
+        if one.spec.signer_name in OURS
     ]
     made.sort(key=lambda one: (one.created, one.csr))
     return _contested(made, facts)
 
 
-def judge(
+def judge_request(
     request: SigningRequest, facts: Facts, policy: Policy, now: Instant, shape: Shape | Misshapen | None = None
 ) -> Verdict:
     """One request by itself, every rule of it."""
@@ -71,9 +130,11 @@ def judge(
         return replace(verdict, node=shape.node, why=f"Ignored: {requester.why}.", rules=(well_made, requester))
     client = request.spec.signer_name == CLIENT
     rules = (
-        _client(request, shape, facts, policy, created, now) if client else serving_rules(request, shape, facts, policy)
+        client_rules(request, shape, facts, policy, created, now)
+        if client
+        else serving_rules(request, shape, facts, policy)
     )
-    return _concluded(replace(verdict, node=shape.node), (well_made, requester, _crowd(facts), *rules))
+    return _concluded(replace(verdict, node=shape.node), (well_made, requester, flood_rule(facts), *rules))
 
 
 def _concluded(verdict: Verdict, rules: Sequence[Rule]) -> Verdict:
@@ -87,6 +148,14 @@ def _concluded(verdict: Verdict, rules: Sequence[Rule]) -> Verdict:
         return replace(done, act=Act.WAIT, why=f"Not decided yet: {_describe_first(unknown)}.")
     what = "serving" if verdict.serving else "client"
     return replace(done, act=Act.APPROVE, why=f"Every rule for a {what} certificate of {verdict.node} holds.")
+
+
+# -- sentences
+
+
+def _describe_first(rules: Sequence[Rule]) -> str:
+    more = f" (and {len(rules) - 1} more)" if len(rules) > 1 else ""
+    return f"{rules[0].why}{more}"
 
 
 def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
@@ -109,174 +178,3 @@ def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
             one = replace(one, act=Act.LEAVE, why=f"Pending: {why}.", rules=rules)
         out.append(one)
     return out
-
-
-# -- rules of both
-
-
-def _crowd(facts: Facts) -> Rule:
-    match facts.crowd:
-        case Known(Crowd(pending, allowed) as crowd) if not crowd.is_flood:
-            return holds(RuleName.NO_FLOOD, f"{pending} pending in the last hour, {allowed} allowed")
-        case Known(Crowd(pending, allowed)):
-            return fails(
-                RuleName.NO_FLOOD, f"{pending} requests of the last hour are pending, more than {allowed}: a flood"
-            )
-        case Unknown(why):
-            return unknown(RuleName.NO_FLOOD, f"how many requests are pending is not known: {why}")
-    raise AssertionError("a fact is Known or Unknown")
-
-
-# -- a client certificate: a machine becomes a node
-
-
-def _client(
-    request: SigningRequest, shape: Shape, facts: Facts, policy: Policy, created: Instant | None, now: Instant
-) -> list[Rule]:
-    rules = [_not_there(shape.node, facts)]
-    match facts.invited:
-        case Unknown(why):
-            return [*rules, unknown(RuleName.INVITED, f"who is expected is not known: {why}")]
-        case Known(invited):
-            known = invited.get(shape.node, ())
-    found = [one for one in known if one.here(facts.clusters)]
-    if not found:
-        return [*rules, _not_invited(request, shape.node, known, facts)]
-    rules.append(holds(RuleName.INVITED, f"expected by {names(one.source for one in found)}"))
-    same = _same_host(shape.node, found, invited)
-    rules.append(_unambiguous(shape.node, found))
-    rules.append(_no_node_yet(found, same, facts))
-    timely = [one for one in found if _in_window(one, created, now, policy)]
-    rules.append(_window(found, timely, created, now, policy, _by_hand(request, shape.node, facts)))
-    rules.append(_single_use(request, shape.node, timely or found, same, facts))
-    return rules
-
-
-def _same_host(
-    name: str, found: Sequence[Invitation], invited: Mapping[str, tuple[Invitation, ...]]
-) -> list[Invitation]:
-    """The invitations of the same host under its other names."""
-    others = sorted({other for one in found for other in one.also})
-    return [one for other in others for one in invited.get(other, ()) if name in one.also]
-
-
-def _not_invited(request: SigningRequest, name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
-    by_hand = _by_hand(request, name, facts)
-    if not elsewhere:
-        return fails(RuleName.INVITED, f"nobody expects a node named {name}; {by_hand}")
-    if all(one.outside for one in elsewhere):
-        why = f"{elsewhere[0].source} is in a namespace whose objects invite nobody (HOSTLER_JOIN_INVENTORIES)"
-        return fails(RuleName.INVITED, f"{why}; {by_hand}")
-    elsewhere = [one for one in elsewhere if not one.outside]
-    if isinstance(facts.nodes, Unknown):
-        return unknown(RuleName.INVITED, f"which cluster this is is not known: {facts.nodes.why}")
-    one = elsewhere[0]
-    what = f"is for cluster {one.cluster}" if one.cluster else "does not say which cluster it is for"
-    if facts.spoke:
-        return fails(RuleName.INVITED, f"{one.source} {what}, and this one is {facts.spoke}; {by_hand}")
-    ours = f"this one is {names(sorted(facts.clusters))}" if facts.clusters else "nobody says which this one is"
-    return fails(RuleName.INVITED, f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
-
-
-def _not_there(name: str, facts: Facts) -> Rule:
-    match facts.nodes:
-        case Unknown(why):
-            return unknown(RuleName.NEW_NODE, f"the nodes are not known: {why}")
-        case Known(nodes) if name in nodes:
-            return fails(RuleName.NEW_NODE, f"there is a node {name} already")
-    return holds(RuleName.NEW_NODE, f"there is no node {name} yet")
-
-
-def _unambiguous(name: str, found: Sequence[Invitation]) -> Rule:
-    kinds = [one.kind for one in found]
-    twice = sorted({one.source for one in found if kinds.count(one.kind) > 1})
-    if twice:
-        return fails(RuleName.ONE_HOST, f"more than one host is to become {name}: {names(twice)}")
-    return holds(RuleName.ONE_HOST, "one host has this name")
-
-
-def _no_node_yet(found: Sequence[Invitation], same: Sequence[Invitation], facts: Facts) -> Rule:
-    """By the word of its inventory, or because a node has another name of this very host."""
-    taken = [(one.source, one.node) for one in (*found, *same) if one.node]
-    nodes = facts.nodes.value if isinstance(facts.nodes, Known) else {}
-    taken += [(one.source, one.name) for one in same if one.name in nodes]
-    if taken:
-        return fails(RuleName.HOST_IS_FREE, f"{taken[0][0]} is node {taken[0][1]} already")
-    return holds(RuleName.HOST_IS_FREE, "the host has no node yet")
-
-
-def _ends(one: Invitation, policy: Policy) -> Instant | None:
-    if one.until is not None:
-        return one.until
-    return None if one.since is None else one.since + policy.window
-
-
-def _in_window(one: Invitation, created: Instant | None, now: Instant, policy: Policy) -> bool:
-    ends = _ends(one, policy)
-    if one.since is None or ends is None or created is None:
-        return False
-    # `created` and `since` are the cluster's clocks. `now` is ours: it only ever closes the window, and never opens it.
-    return one.since - policy.early <= created <= ends and now <= ends + policy.early
-
-
-def _window(
-    found: Sequence[Invitation],
-    timely: Sequence[Invitation],
-    created: Instant | None,
-    now: Instant,
-    policy: Policy,
-    by_hand: str,
-) -> Rule:
-    if created is None:
-        return unknown(RuleName.WINDOW, "when the request was made is not known")
-    if timely:
-        return holds(RuleName.WINDOW, f"it came while {timely[0].source} was expected")
-    begun = [one for one in found if one.since is not None]
-    if not begun:
-        return fails(RuleName.WINDOW, f"{found[0].source} is not being provisioned")
-    one = max(begun, key=lambda invitation: invitation.since or 0.0)
-    ends = _ends(one, policy) or 0.0
-    if created < (one.since or 0.0) - policy.early:
-        why = f"it came {(one.since or 0.0) - created:.0f} s before {one.source} was expected"
-        return fails(RuleName.WINDOW, f"{why}; {by_hand}")
-    late = max(created, now) - ends
-    return fails(RuleName.WINDOW, f"{one.source} was expected until {late:.0f} s ago; {by_hand}")
-
-
-def _single_use(
-    request: SigningRequest, name: str, found: Sequence[Invitation], same: Sequence[Invitation], facts: Facts
-) -> Rule:
-    """Under none of its names was this host let in since it was last expected: by us, or by anybody else.
-
-    Somebody else: of two rivals a person may approve one with kubectl, and the other must not follow by itself.
-    """
-    match facts.used:
-        case Unknown(why):
-            return unknown(RuleName.SINGLE_USE, f"whom we let in already is not known: {why}")
-        case Known(used):
-            known = [(at, by.get(at)) for at in (name, *(one.name for one in same)) for by in (used, facts.admitted)]
-    uses = [(at, use) for at, use in known if use is not None and use.uid != request.metadata.uid]
-    if not uses:
-        return holds(RuleName.SINGLE_USE, "this host was not let in yet")
-    anew = max((one.renewed for one in (*found, *same) if one.renewed is not None), default=0.0)
-    standing = [(at, use) for at, use in uses if use.at >= anew]
-    if not standing:
-        return holds(RuleName.SINGLE_USE, f"it was let in by {uses[0][1].csr} before, and is expected anew since")
-    at, use = standing[0]
-    why = f"{at} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, "
-    return fails(RuleName.SINGLE_USE, f"{why}{_by_hand(request, name, facts)}")
-
-
-def _by_hand(request: SigningRequest, name: str, facts: Facts) -> str:
-    """What a person can do; expecting a host is for the requests it makes from then on, and for the hub's own."""
-    if facts.spoke:
-        return f"`hostler join approve {request.metadata.name} --cluster {facts.spoke}`"
-    return f"`hostler join approve {request.metadata.name}`, or `hostler join expect {name}` before it asks once more"
-
-
-# -- sentences
-
-
-def _describe_first(rules: Sequence[Rule]) -> str:
-    more = f" (and {len(rules) - 1} more)" if len(rules) > 1 else ""
-    return f"{rules[0].why}{more}"

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from hostler.instant import Instant
-from hostler.join.approvals import Batch, Verb, Write, approval_body
+from hostler.host.conditions import cut
+from hostler.instant import Instant, iso
+from hostler.join.model import (
+    Batch,
+    SigningRequest,
+    Verb,
+    Write,
+)
 from hostler.join.observe import Caches, line_of
-from hostler.join.report import Report
+from hostler.join.status import Report
 from hostler.kube.errors import ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.writer import Writer
 
@@ -65,3 +72,16 @@ class JoinExecutor:
             return  # it was decided meanwhile, or is gone; the watch brings it
         if written is not None:
             self._report.approved(write.request, write.verdict)
+
+
+def approval_body(request: SigningRequest, why: str, now: Instant) -> dict[str, Any]:
+    """The patch of the approval subresource; with the version that was judged, so it cannot land on another."""
+    condition = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "HostlerJoin",
+        "message": cut(why),
+        "lastUpdateTime": iso(now),
+    }
+    about = {"uid": request.metadata.uid, "resourceVersion": request.metadata.resource_version}
+    return {"metadata": about, "status": {"conditions": [condition]}}

@@ -13,9 +13,8 @@ from hostler.instant import Instant, iso, parse
 from hostler.inventory.model import Host, Layer, LayerKind, Line, expected_key, node_key
 from hostler.inventory.sources import RecordedAs, Source
 from hostler.inventory.states import HostState
-from hostler.join.approvals import Decision
 from hostler.join.controller import JoinKeeper
-from hostler.join.model import SIGNING_REQUEST, Act, Verdict
+from hostler.join.model import SIGNING_REQUEST, Act, Decision, Verdict
 from hostler.kube.kinds import Kind
 
 JOIN = "join"

@@ -1,4 +1,4 @@
-"""What is known of nodes that want to come in: their certificate requests, who is invited, who came already.
+"""What is known of nodes that want to come in, and what is decided about them: requests, invitations, rules, writes.
 
 Approving a request lets a machine become a node. So everything here is either known or a reason why it is not.
 """
@@ -213,3 +213,61 @@ class Verdict:
     def is_contested(self) -> bool:
         """Another request is for the same host."""
         return self.outcome_of(RuleName.CONTESTED) is Outcome.FAILS
+
+
+class Verb(StrEnum):
+    CREATE = "create"
+    PATCH = "patch"
+    APPROVE = "approve"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write, as data. `lines` of our memory: None takes one away."""
+
+    verb: Verb
+    kind: Kind
+    name: str
+    why: str
+    lines: Mapping[str, Use | None] = field(default_factory=dict)
+    request: SigningRequest | None = None  # as it was judged
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Approvals, and what must be remembered before any of them; None: nothing, or it is remembered already."""
+
+    memory: Write | None
+    approvals: tuple[Write, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about every pending request, in one pass."""
+
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # by name of the request
+    batches: tuple[Batch, ...] = ()
+    wake: float | None = None
+
+    def writes_about(self, csr: str) -> tuple[Write, ...]:
+        """What is written to approve one request."""
+        for batch in self.batches:
+            for approval in batch.approvals:
+                if approval.name == csr:
+                    lines = batch.memory.lines if batch.memory is not None else {}
+                    remembered = batch.memory is not None and self.verdicts[csr].node in lines
+                    return (batch.memory, approval) if remembered and batch.memory is not None else (approval,)
+        return ()
+
+
+def holds(name: RuleName, why: str) -> Rule:
+    return Rule(name, Outcome.HOLDS, why)
+
+
+def fails(name: RuleName, why: str) -> Rule:
+    return Rule(name, Outcome.FAILS, why)
+
+
+def unknown(name: RuleName, why: str) -> Rule:
+    return Rule(name, Outcome.UNKNOWN, why)

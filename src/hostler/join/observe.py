@@ -13,8 +13,8 @@ from hostler.apis.capi import cluster_of_node
 from hostler.apis.fleet import NAME, Fleet, ServingCertificates
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant, parse
-from hostler.join.addresses import canonical
-from hostler.join.inventory import AnySource, invitations, machines_of
+from hostler.join.invitations import AnySource, invitations, machines_of
+from hostler.join.kubelet_request import PREFIX, Misshapen, Shape, counts_for_flood, shape_of
 from hostler.join.model import (
     CLIENT,
     OURS,
@@ -28,9 +28,8 @@ from hostler.join.model import (
     SigningRequest,
     Use,
 )
-from hostler.join.requester import counts_for_flood
-from hostler.join.shape import PREFIX, Misshapen, Shape, shape_of
-from hostler.join.spoke import INVENTORY, Spoke, invitations_for, namespaces_of
+from hostler.join.rules import canonical
+from hostler.join.spokes import INVENTORY, Spoke, invitations_for, namespaces_of
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Metadata, Node, Record
 from hostler.kube.store import Index

@@ -1,169 +1,114 @@
-"""The spokes: which of the hub's clusters are followed, one task each, and what is reported about all of them."""
+"""Which further clusters (spokes) new nodes are let into, and which hosts are expected in each. Pure.
+
+The border between tenants: a host of one cluster never lets a node into another. What is read in a spoke says nothing
+about which cluster it is; only the object on the hub whose kubeconfig we used does.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-import structlog
-
-from hostler.apis.assisted import CLUSTER_DEPLOYMENT, Agent, ClusterDeployment
-from hostler.apis.capi import CLUSTER, OLDER, Cluster
-from hostler.host.conditions import Condition, Status, count, cut, names
-from hostler.join.approvals import Decision
-from hostler.join.follower import SOON, Follower, Hub, Standing
-from hostler.join.spoke import ClusterObject, Spoke, choose_spokes
-from hostler.kube.client import Client
+from hostler.apis.assisted import AGENT, CLUSTER_DEPLOYMENT, ClusterDeployment
+from hostler.apis.capi import CLUSTER, MACHINE, PAUSED, Cluster
+from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE
+from hostler.join.invitations import AnySource, invitations
+from hostler.join.model import Invitation, Policy
 from hostler.kube.kinds import Kind
-from hostler.kube.metrics import Metrics
-from hostler.kube.watch import Watch
+from hostler.kube.records import CONTROL_PLANE, Metadata, Node, NodeStatus
 
-log = structlog.get_logger("hostler.join")
+# What stands for a spoke on the hub.
+ClusterObject: TypeAlias = Cluster | ClusterDeployment
+EVERY = "all"
+# What can be expected in a cluster of each kind. A Machine of OpenShift and an expected host are the hub's own.
+INVENTORY: Mapping[Kind, tuple[Kind, ...]] = {
+    CLUSTER: (BARE_METAL_HOST, METAL3_MACHINE, MACHINE),
+    CLUSTER_DEPLOYMENT: (AGENT,),
+}
 
-MOST_SPOKES = 100  # each has three connections; what is kept of them in memory has a limit of its own
-TIMEOUT = 10.0  # seconds for one answer of a spoke
-TOGETHER = 1.0  # seconds: clusters that change together are one look, and one that comes and goes cannot do it faster
-FOLLOWED = "JoinSpokesFollowed"
+
+@dataclass(frozen=True, slots=True)
+class Spoke:
+    """One further cluster. `uid`: of its object on the hub; another object of the same name is another cluster."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    secret: str  # with its kubeconfig, in the same namespace
+
+    @property
+    def key(self) -> str:
+        """As hosts name their cluster."""
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.key}"
 
 
-def cluster_watches(client: Client, metrics: Metrics) -> dict[Kind, Watch[ClusterObject]]:
+def spoke_of(kind: Kind, found: ClusterObject) -> Spoke:
+    about, named = found.metadata, ""
+    if isinstance(found, ClusterDeployment):
+        known = found.spec.cluster_metadata
+        reference = known.admin_kubeconfig_secret_ref if known is not None else None
+        named = reference.name if reference is not None else ""
+    default = f"{about.name}-kubeconfig" if kind == CLUSTER else f"{about.name}-admin-kubeconfig"
+    return Spoke(kind, about.namespace, about.name, about.uid, named or default)
+
+
+def choose_spokes(
+    found: Iterable[tuple[Kind, ClusterObject]], named: Collection[str], ourselves: Collection[str]
+) -> list[Spoke]:
+    """The clusters to follow, oldest first: one that is created later displaces nobody when there are too many.
+
+    `ourselves`: the names of the hub, which is no spoke of itself. A cluster that is paused or being deleted is left.
+    """
+    wanted = [
+        (one.metadata.creation_timestamp, str(spoke), spoke)
+        for kind, one in found
+        if not one.metadata.deletion_timestamp and not _is_paused(one)
+        if is_named(one.metadata, named) and (spoke := spoke_of(kind, one)).key not in ourselves
+    ]
+    return [spoke for _, _, spoke in sorted(wanted, key=lambda one: (one[0] or "", one[1]))]
+
+
+def _is_paused(found: ClusterObject) -> bool:
+    return PAUSED in found.metadata.annotations or (isinstance(found, Cluster) and found.spec.paused)
+
+
+def is_named(about: Metadata, named: Collection[str]) -> bool:
+    return not {EVERY, f"{about.namespace}/*", f"{about.namespace}/{about.name}"}.isdisjoint(named)
+
+
+def invitations_for(
+    spoke: Spoke, found: Iterable[tuple[Kind, AnySource]], policy: Policy
+) -> dict[str, tuple[Invitation, ...]]:
+    """Who is expected in exactly this cluster. The one place where hosts of other clusters are kept out.
+
+    Only hosts in the spoke's own namespace count: elsewhere another tenant writes, who could name this cluster too.
+    Agents bind across namespaces, so those of a namespace that HOSTLER_JOIN_INVENTORIES names count as well.
+    """
+    allowed = {kind: namespaces_of(spoke, kind, policy) for kind in INVENTORY[spoke.kind]}
+    there = [(kind, one) for kind, one in found if one.metadata.namespace in allowed.get(kind, ())]
+    made = invitations(there, ())  # the hub's own list must not shut out the spoke's namespace: `there` is the limit
     return {
-        CLUSTER: Watch(client, CLUSTER, Cluster, metrics=metrics, versions=OLDER),
-        CLUSTER_DEPLOYMENT: Watch(client, CLUSTER_DEPLOYMENT, ClusterDeployment, metrics=metrics),
+        name: tuple(replace(one, cluster=one.cluster or None) for one in those)  # none named is not this one
+        for name, those in made.items()
     }
 
 
-class Spokes:
-    """Keeps a follower for every cluster that is named and there."""
-
-    def __init__(
-        self,
-        watches: dict[Kind, Watch[ClusterObject]],
-        named: Sequence[str],
-        ourselves: Callable[[], frozenset[str]],
-        hub: Hub,
-        changed: Callable[[], None],
-    ) -> None:
-        """`ourselves`: the names of the hub itself. `changed` is called when the condition changed."""
-        self.watches = watches
-        self.conditions: tuple[Condition, ...] = ()
-        self._named, self._ourselves, self._hub, self._changed = frozenset(named), ourselves, hub, changed
-        self._followers: dict[Spoke, tuple[Follower, asyncio.Task[None]]] = {}
-        self._too_many: list[Spoke] = []
-        self._due = asyncio.Event()
-        self._ending = False
-
-    def listen(self) -> None:
-        for watch in self.watches.values():
-            watch.store.listen(self._cluster_changed)
-        for watch in self._hub.sources.values():
-            watch.store.listen(self._host_changed)
-
-    def wake_all(self) -> None:
-        self._due.set()
-        for follower in self._all():
-            follower.wake()
-
-    def decision(self, cluster: str, csr: str) -> tuple[Spoke, Decision] | None:
-        """What was decided last in the cluster NAMESPACE/NAME, if it is about that request."""
-        for follower in self._all():
-            if follower.spoke.key == cluster and csr in follower.decision.verdicts:
-                return follower.spoke, follower.decision
-        return None
-
-    def standing(self, cluster: str) -> list[tuple[Spoke, Standing, str]]:
-        return [(one.spoke, one.standing, one.why) for one in self._all() if one.spoke.key == cluster]
-
-    async def run(self) -> None:
-        for watch in self.watches.values():
-            await watch.synced.wait()
-        while True:
-            self._due.clear()
-            await self._follow_named()
-            self._tell()
-            await self._due.wait()
-            await asyncio.sleep(TOGETHER)
-
-    async def finish(self) -> None:
-        """End them all; what they have begun is finished first."""
-        self._ending = True
-        await self._end(list(self._followers))
-
-    async def close(self) -> None:
-        await self._hub.clusters.close()
-
-    # -- which are followed
-
-    async def _follow_named(self) -> None:
-        found = ((kind, one) for kind, watch in self.watches.items() for one in watch.store)
-        wanted = choose_spokes(found, self._named, self._ourselves())
-        await self._hub.clusters.sweep()
-        await self._end([spoke for spoke in self._followers if spoke not in wanted])
-        new = [spoke for spoke in wanted if spoke not in self._followers]
-        room = max(0, MOST_SPOKES - len(self._followers)) if not self._ending else 0
-        self._too_many = new[room:]
-        for spoke in new[:room]:
-            follower = Follower(spoke, self._hub, self._due.set)
-            self._followers[spoke] = (follower, asyncio.create_task(follower.run(), name=f"spoke {spoke}"))
-            log.info("following a spoke", spoke=str(spoke), secret=f"{spoke.namespace}/{spoke.secret}")
-
-    async def _end(self, spokes: Sequence[Spoke]) -> None:
-        tasks = []
-        for spoke in spokes:
-            _, task = self._followers.pop(spoke)
-            task.cancel()
-            tasks.append(task)
-        await asyncio.gather(*tasks, return_exceptions=True)
-        left = {one.key for one in self._followers}
-        for spoke in spokes:
-            log.info("no longer following a spoke", spoke=str(spoke))
-            if spoke.key not in left:
-                self._hub.by_cluster.forget(spoke.key)
-
-    def _all(self) -> Iterator[Follower]:
-        yield from [follower for follower, _ in self._followers.values()]
-
-    # -- what wakes what
-
-    def _cluster_changed(self, key: str, before: ClusterObject | None, after: ClusterObject | None) -> None:
-        if before is None or after is None or before.spec != after.spec or _differs(before, after):
-            self._due.set()
-        for follower in self._all():
-            if follower.spoke.key == key:
-                follower.retry()
-
-    def _host_changed(self, key: str, before: Any, after: Any) -> None:
-        """Only the spokes that the host can be for, and of these only those with a request that waits."""
-        near = {key.partition("/")[0]}
-        for one in (before, after):
-            if isinstance(one, Agent) and one.spec.cluster_deployment_name is not None:
-                near.add(one.spec.cluster_deployment_name.namespace)
-        for follower in self._all():
-            if follower.spoke.namespace in near:
-                follower.wake(SOON, waiting_only=True)
-
-    # -- telling
-
-    def _tell(self) -> None:
-        condition = self._condition()
-        if self.conditions != (condition,):
-            self.conditions = (condition,)
-            self._changed()
-
-    def _condition(self) -> Condition:
-        away = [f"{one.spoke.key} ({one.standing})" for one in self._all() if one.standing is not Standing.FOLLOWED]
-        away += [f"{one.key} ({MOST_SPOKES} others are followed, which is the limit)" for one in self._too_many]
-        followed = sum(one.standing is Standing.FOLLOWED for one in self._all())
-        if away:
-            said = f"{count(followed, 'cluster')} followed. Certificate requests of nodes wait in {names(away)}."
-            return Condition(type=FOLLOWED, status=Status.FALSE, reason="NotFollowed", message=cut(said))
-        said = f"Certificate requests of nodes are followed in {count(followed, 'further cluster')}."
-        return Condition(type=FOLLOWED, status=Status.TRUE, reason="AsExpected", message=said)
+def namespaces_of(spoke: Spoke, kind: Kind, policy: Policy) -> frozenset[str]:
+    """The namespaces whose objects of this kind may invite a host into this cluster."""
+    listed = policy.inventories.get(kind.resource, frozenset()) if kind == AGENT else frozenset()
+    return frozenset({spoke.namespace}) | listed
 
 
-def _differs(before: ClusterObject, after: ClusterObject) -> bool:
-    """In what decides whether it is followed."""
-    return (before.metadata.uid, before.metadata.deletion_timestamp, before.metadata.annotations) != (
-        after.metadata.uid, after.metadata.deletion_timestamp, after.metadata.annotations,
+def trim_node(node: Node) -> Node:
+    """What the rules read of a spoke's node, so that ten thousand of them fit into memory."""
+    about = node.metadata
+    kept = Metadata(
+        name=about.name, uid=about.uid, resource_version=about.resource_version,
+        deletion_timestamp=about.deletion_timestamp, labels={one: "" for one in CONTROL_PLANE if one in about.labels},
     )  # fmt: skip
+    return Node(metadata=kept, status=NodeStatus(addresses=node.status.addresses))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -15,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant
-from hostler.join.model import Live
-from hostler.join.shape import spelled
+from hostler.join.kubelet_request import spelled
+from hostler.join.model import Act, Live, Outcome, RuleName, Verdict
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Unreachable
 from hostler.kube.kinds import CONFIG_MAP, NODE
@@ -48,7 +49,7 @@ class _Map(Record, frozen=True):
     data: dict[str, str] | None = None
 
 
-async def authority(client: Client, path: str) -> Fact[str]:
+async def read_kubelet_authority(client: Client, path: str) -> Fact[str]:
     """The CA of kubelets' certificates as PEM: from a file, else the cluster's own."""
     if path:
         try:
@@ -64,7 +65,7 @@ async def authority(client: Client, path: str) -> Fact[str]:
     return Known(text, 0.0) if text else Unknown(f"ConfigMap {namespace}/{name} has no {key}")
 
 
-async def served_by(client: Client, node: str, ca: Fact[str], now: Instant) -> Fact[Live]:
+async def read_served_certificate(client: Client, node: str, ca: Fact[str], now: Instant) -> Fact[Live]:
     """What the kubelet of this node serves; unknown without an authority to check it by."""
     return ca if isinstance(ca, Unknown) else await _served(client, node, ca.value, now)
 
@@ -120,3 +121,22 @@ def _live(read: x509.Certificate, now: Instant) -> Fact[Live]:
     dns = frozenset(spelled(one) for one in names.get_values_for_type(x509.DNSName))
     ips = frozenset(str(one) for one in names.get_values_for_type(x509.IPAddress))
     return Known(Live(common[0], dns, ips), now)
+
+
+LIVE_SECONDS = 60.0  # a kubelet is asked for its certificate no more often than this
+LIVE_MOST = 20  # kubelets asked in one pass
+
+
+def kubelets_to_ask(due: Sequence[Verdict], asked: Mapping[str, Instant]) -> list[str]:
+    """The nodes whose kubelets are asked in this pass; `asked`: when, by request.
+
+    Whoever was not asked for longest first. Each node once, however many requests it makes: it crowds out no other.
+    """
+    longest = sorted(due, key=lambda one: asked.get(one.uid, 0.0))
+    return list(dict.fromkeys(one.node for one in longest))[:LIVE_MOST]
+
+
+def may_be_renewal(one: Verdict) -> bool:
+    """Only the names are in doubt: then what the kubelet serves now may tell."""
+    doubts = {rule.name for rule in one.rules if rule.outcome is not Outcome.HOLDS}
+    return one.serving and one.act in (Act.LEAVE, Act.WAIT) and doubts == {RuleName.OWN_NAMES}

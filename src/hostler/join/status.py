@@ -1,7 +1,8 @@
-"""What join tells of its verdicts: metrics and Events. Of the hub on the request itself, of a spoke on its object here.
+"""What others see of verdicts: metrics, Events and explanations, of the hub and of spokes.
 
-A spoke's text is another party's. Its Events on the hub carry our own text, and a node's name only where our own
-inventory has it; they do not differ from request to request, so a spoke cannot fill the hub with Events.
+Events are on the request itself, or for a spoke on its object in the hub. A spoke's text is another party's. Its Events
+on the hub carry our own text, and a node's name only where our own inventory has it; they do not differ from request to
+request, so a spoke cannot fill the hub with Events.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
+from hostler.explain.registry import Action, Explanation, RuleSeen
 from hostler.host.conditions import cut
-from hostler.join.model import SIGNING_REQUEST, Act, SigningRequest, Verdict
-from hostler.join.spoke import Spoke
+from hostler.join.model import SIGNING_REQUEST, Act, Decision, Outcome, SigningRequest, Verdict
+from hostler.join.spokes import Spoke
 from hostler.kube.events import EventType, Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata
@@ -118,3 +120,20 @@ class SpokeReport:
         spoke = self._spoke
         about = Metadata(name=spoke.name, namespace=spoke.namespace, uid=spoke.uid)
         self._recorder.event(spoke.kind, about, type, reason, "Approve", note)
+
+
+def explain_request(csr: str, decision: Decision, held_back: str, spoke: Spoke | None = None) -> Explanation:
+    """Every rule of one request, and what is written. A spoke's request can say as much as its API server lets it."""
+    verdict = decision.verdicts[csr]
+    rules = tuple(
+        RuleSeen(one.name, str(one.outcome), f"{cut(one.why)}.", decided=one.outcome is Outcome.FAILS)
+        for one in verdict.rules
+    )
+    cluster, where = (f"{spoke.key}/", f"In {spoke}: ") if spoke is not None else ("", "")
+    actions = tuple(
+        Action(
+            str(one.verb), f"{one.kind.kind.lower()}/{cluster}{one.name}", f"{where}{cut(one.why)}", held_back=held_back
+        )
+        for one in decision.writes_about(csr)
+    )
+    return Explanation("join", f"{where}{cut(verdict.why)}", rules, actions=tuple(actions))

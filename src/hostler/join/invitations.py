@@ -16,8 +16,8 @@ from hostler.apis.capi import CLUSTER_NAME
 from hostler.apis.fleet import ExpectedHost
 from hostler.apis.metal3 import BARE_METAL_HOST, METAL3_MACHINE, BareMetalHost, HostSpec, Metal3Machine, Reference
 from hostler.instant import Instant, parse
+from hostler.join.kubelet_request import spelled
 from hostler.join.model import Invitation
-from hostler.join.shape import spelled
 from hostler.kube.kinds import Kind
 from hostler.kube.records import key_of
 

@@ -20,13 +20,12 @@ import msgspec
 import structlog
 
 from hostler.host.conditions import cut
-from hostler.join.addresses import canonical
-from hostler.join.approvals import Decision
 from hostler.join.controller import JoinKeeper
-from hostler.join.model import SIGNING_REQUEST, USED, Policy, SigningRequest
+from hostler.join.model import SIGNING_REQUEST, USED, Decision, Policy, SigningRequest
 from hostler.join.observe import Caches, Memory, pending_of
-from hostler.join.report import SpokeMetrics, SpokeReport
-from hostler.join.spoke import Spoke, trim_node
+from hostler.join.rules import canonical
+from hostler.join.spokes import Spoke, trim_node
+from hostler.join.status import SpokeMetrics, SpokeReport
 from hostler.kube.client import Client
 from hostler.kube.clusters import Clusters, Unavailable
 from hostler.kube.controller import Controller, Reconcile

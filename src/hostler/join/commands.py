@@ -1,15 +1,23 @@
-"""One look at a cluster, for the CLI: the same verdicts the operator reaches, and what a person does by hand."""
+"""What `hostler join csrs`, `approve` and `expect` do: the verdicts that the operator reaches, and writes by hand.
+
+Further clusters are reached by their kubeconfigs, which the user must be allowed to read.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
+from hostler.apis import capi
+from hostler.apis.assisted import CLUSTER_DEPLOYMENT, ClusterDeployment
+from hostler.apis.capi import CLUSTER, Cluster
 from hostler.apis.fleet import NAME, WHO_LIMIT, ExpectedHost, Fleet
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import cut
@@ -17,17 +25,25 @@ from hostler.host.facts import Fact
 from hostler.install.admission import EXPECTED_HOSTS, find_problem
 from hostler.install.apply import missing, read_policies
 from hostler.instant import Instant, iso, parse
-from hostler.join import live as kubelets
-from hostler.join.approvals import approval_body
-from hostler.join.controller import kubelets_to_ask, may_be_renewal
-from hostler.join.decide import decide
-from hostler.join.inventory import OLDER, SOURCES
+from hostler.join.decide import judge_requests
+from hostler.join.executor import approval_body
+from hostler.join.invitations import OLDER, SOURCES
+from hostler.join.kubelet_request import Shape, shape_of
 from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Outcome, Policy, SigningRequest, Use, Verdict
-from hostler.join.observe import Memory, facts_of_lists, line_of, pending_of
-from hostler.join.shape import Shape, shape_of
-from hostler.join.spoke import Spoke
+from hostler.join.observe import Memory, clusters_of, facts_of_lists, line_of, pending_of
+from hostler.join.rules import canonical
+from hostler.join.served_certificate import (
+    kubelets_to_ask,
+    may_be_renewal,
+    read_kubelet_authority,
+    read_served_certificate,
+)
+from hostler.join.spoke_follower import MEMORY_NAMESPACE
+from hostler.join.spoke_followers import TIMEOUT
+from hostler.join.spokes import ClusterObject, Spoke, choose_spokes
 from hostler.kube.client import Client
-from hostler.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from hostler.kube.clusters import Clusters, Unavailable
+from hostler.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
 from hostler.kube.kinds import CONFIG_MAP, FLEET, NODE, SELF_REVIEW, Kind
 from hostler.kube.records import Node, Object
 from hostler.kube.self_review import who_am_i
@@ -60,14 +76,14 @@ async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
     live: dict[str, Fact[Live]] = {}
     for _ in range(2):
         facts = facts_of_lists(requests, nodes, found, fleet, memory, asked.policy, now, live, asked.spoke)
-        made = decide(pending_of(requests), facts, asked.policy, now)
+        made = judge_requests(pending_of(requests), facts, asked.policy, now)
         doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
         if not doubtful or asked.spoke is not None:  # as the operator: no kubelet of a spoke is asked
             break
-        ca = await kubelets.authority(client, asked.kubelet_ca)
+        ca = await read_kubelet_authority(client, asked.kubelet_ca)
         told: dict[str, Fact[Live]] = {}
         while some := kubelets_to_ask([one for one in doubtful if one.node not in told], {}):
-            answers = await asyncio.gather(*(kubelets.served_by(client, one, ca, now) for one in some))
+            answers = await asyncio.gather(*(read_served_certificate(client, one, ca, now) for one in some))
             told |= zip(some, answers, strict=True)
         live |= {one.uid: told[one.node] for one in doubtful}
     return made
@@ -257,3 +273,69 @@ def listed(verdict: Verdict, cluster: str = "") -> dict[str, Any]:
         "created": iso(verdict.created) if verdict.created else "",
         "rules": [{"name": one.name, "outcome": str(one.outcome), "why": one.why} for one in verdict.rules],
     }
+
+
+AT_ONCE = 8  # spokes
+LARGEST_ANSWER = 64 << 20  # bytes; a person's own machine has more room than the operator's pod
+
+
+async def verdicts_everywhere(
+    hub: Client, asked: Asked, named: Collection[str]
+) -> tuple[list[tuple[str, Verdict]], list[str]]:
+    """Of this cluster ("") and of each spoke by its name; and why any of them could not be asked."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(spoke: Spoke) -> tuple[list[tuple[str, Verdict]], str]:
+        try:
+            async with limit, in_spoke(hub, spoke, asked.policy) as (there, how):
+                return [(spoke.key, one) for one in await verdicts(there, how)], ""
+        except Complaint as why:
+            return [], str(why)
+        except (ApiError, Unreachable, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            return [], f"{spoke} cannot be asked: {cut(str(error))}"
+
+    found = [("", one) for one in await verdicts(hub, asked)]
+    there = await list_spokes(hub, named, asked.policy) if named else []
+    answers = await asyncio.gather(*(ask(spoke) for spoke in there))
+    return found + [one for those, _ in answers for one in those], [why for _, why in answers if why]
+
+
+async def list_spokes(hub: Client, named: Collection[str], policy: Policy) -> list[Spoke]:
+    """The further clusters that are named and there, as the operator chooses them."""
+    nodes = await hub.list(NODE, type=Node)
+    clusters = await list_served(hub, CLUSTER, capi.OLDER, Cluster)
+    deployments = await list_served(hub, CLUSTER_DEPLOYMENT, (), ClusterDeployment)
+    found: list[tuple[Kind, ClusterObject]] = [
+        *((CLUSTER, one) for one in clusters),
+        *((CLUSTER_DEPLOYMENT, one) for one in deployments),
+    ]
+    return choose_spokes(found, named, clusters_of(nodes, policy))
+
+
+async def find_spoke(hub: Client, cluster: str, policy: Policy) -> Spoke:
+    """The one further cluster NAMESPACE/NAME; by hand it does not matter whether the operator follows it."""
+    namespace, _, name = cluster.partition("/")
+    found = await list_spokes(hub, (cluster,), policy) if namespace and name not in ("", "*") else []
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Complaint(f"{cluster} is both a Cluster and a ClusterDeployment here.", code=Exit.REFUSED)
+    raise Complaint(
+        f'There is no cluster "{cluster}" here, or it is paused, being deleted, or this very cluster.',
+        hint="--cluster wants NAMESPACE/NAME of a Cluster (Cluster API) or a ClusterDeployment.",
+        code=Exit.REFUSED,
+    )
+
+
+@asynccontextmanager
+async def in_spoke(hub: Client, spoke: Spoke, policy: Policy) -> AsyncIterator[tuple[Client, Asked]]:
+    """A client of that cluster by its kubeconfig, and how to look there."""
+    clusters = Clusters(hub, timeout=TIMEOUT, largest=LARGEST_ANSWER)
+    try:
+        async with clusters.client(spoke.namespace, spoke.secret) as client:
+            if isinstance(client, Unavailable):
+                raise Complaint(f"{spoke} cannot be asked: {client.why}", code=Exit.REFUSED)
+            there = replace(policy, api_server=canonical(urlsplit(client.connection.server).hostname or ""))
+            yield client, Asked(there, MEMORY_NAMESPACE, spoke=spoke, hub=hub)
+    finally:
+        await clusters.close()
