@@ -251,14 +251,14 @@ MUTANTS = (
     # -- join
     Mutant(
         "join/rules.py",
-        "    standing = [(at, use) for at, use in uses if use.at >= anew]\n",
+        "    standing = [(at, use) for at, use in uses if use.at >= again_since]\n",
         "    standing: list[tuple[str, Use]] = []\n",
         "a host that was let in once lets a second machine in under its name",
         "unit/test_join_decide.py::test_whoever_was_let_in_by_somebody_else_counts_too",
     ),
     Mutant(
         "join/invitations.py",
-        "if one.metadata.namespace in allowed.get(kind.resource, (one.metadata.namespace,)):",
+        "if host.metadata.namespace in allowed.get(kind.resource, (host.metadata.namespace,)):",
         "if True:",
         "a tenant's Machine invites a node",
         "unit/test_join_inventory.py::test_a_machine_in_a_namespace_of_a_tenant_invites_nobody",

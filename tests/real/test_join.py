@@ -205,7 +205,7 @@ def test_every_other_shape_is_ignored_with_its_reason(
         *((own, label, serving(**change), why) for label, (change, why) in WRONG_SERVING.items()
           if "username" not in change and "groups" not in change),
         (another, "another node", serving(), "system:node:worker-2 asks for a serving certificate of"),
-        (nobody, "somebody else", client(), "mallory is no bootstrapper that is configured here"),
+        (nobody, "somebody else", client(), "mallory is not one of HOSTLER_JOIN_BOOTSTRAPPERS"),
     ]  # fmt: skip
     taken, refused = {}, set()
     for who, label, wanted, why in given:

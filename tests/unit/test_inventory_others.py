@@ -26,7 +26,7 @@ from hostler.inventory.joining import host_of, join_layers
 from hostler.inventory.nodes import node_layer
 from hostler.inventory.sources import RecordedAs
 from hostler.inventory.states import HostKind, HostState
-from hostler.join.controller import JoinKeeper
+from hostler.join.controller import JoinReconciler
 from hostler.join.host_layers import JoinSource
 from hostler.join.invitations import OLDER, SOURCES
 from hostler.join.model import SIGNING_REQUEST, USED, Act, Decision, SigningRequest, Verdict
@@ -114,7 +114,7 @@ def test_while_ingress_is_not_read_where_its_pods_are_is_unknown() -> None:
     assert isinstance(source.last_ingress_pods("a"), Unknown)
 
 
-def join_of(*expected: str, nodes: tuple[Node, ...] = ()) -> tuple[JoinSource, JoinKeeper]:
+def join_of(*expected: str, nodes: tuple[Node, ...] = ()) -> tuple[JoinSource, JoinReconciler]:
     run = DryRun("join")
     entries = tuple(ExpectedHost(name=name, since=iso(NOW - 600), until=iso(NOW + 600)) for name in expected)
     fleet = Fleet(metadata=Metadata(name="cluster"), spec=FleetSpec(join=JoinPolicy(expected=entries)))
@@ -129,9 +129,8 @@ def join_of(*expected: str, nodes: tuple[Node, ...] = ()) -> tuple[JoinSource, J
         fleet=run.watch(FLEET, Fleet, fleet),
         namespace="hostler",
     )
-    keeper = JoinKeeper(
-        run.client, caches, run.writer, HubReport(run.recorder, run.metrics), POLICY, kubelet_ca=None,
-        changed=lambda: None, clock=lambda: NOW,
+    keeper = JoinReconciler(
+        caches, run.writer, HubReport(run.recorder, run.metrics), POLICY, clock=lambda: NOW,
     )  # fmt: skip
     return JoinSource(keeper, "prod", lambda: NOW), keeper
 

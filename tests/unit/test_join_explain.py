@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hostler.apis.fleet import ExpectedHost, Fleet, FleetSpec, JoinPolicy
 from hostler.host.facts import Known
 from hostler.instant import iso
-from hostler.join.controller import KEY, JoinKeeper
+from hostler.join.controller import KEY, JoinReconciler
 from hostler.join.decide import BATCH, REMEMBERED_SECONDS, decide
 from hostler.join.invitations import OLDER, SOURCES
 from hostler.join.model import SIGNING_REQUEST, USED, SigningRequest, Use, Verb
@@ -39,7 +39,7 @@ def requests(draw: st.DrawFn, csr: str) -> SigningRequest:
 
 
 @st.composite
-def keepers(draw: st.DrawFn) -> JoinKeeper:
+def keepers(draw: st.DrawFn) -> JoinReconciler:
     run = DryRun("join")
     expected = [
         ExpectedHost(name=name, since=iso(NOW - 600), until=iso(NOW + 600))
@@ -66,13 +66,12 @@ def keepers(draw: st.DrawFn) -> JoinKeeper:
     )
     if draw(st.booleans()):
         caches.memory.problem = draw(st.sampled_from(["", "it cannot be read"]))
-    return JoinKeeper(
-        run.client, caches, run.writer, HubReport(run.recorder, run.metrics), POLICY, kubelet_ca=None,
-        changed=lambda: None, clock=lambda: NOW,
+    return JoinReconciler(
+        caches, run.writer, HubReport(run.recorder, run.metrics), POLICY, clock=lambda: NOW,
     )  # fmt: skip
 
 
-def planned(keeper: JoinKeeper) -> list[tuple[str, str, str]]:
+def planned(keeper: JoinReconciler) -> list[tuple[str, str, str]]:
     """What the explanations of all requests say would be written."""
     found = (explain_request(csr, keeper.decision, "").actions for csr in keeper.decision.verdicts)
     return [(action.verb, action.target, action.why) for actions in found for action in actions]
@@ -87,7 +86,7 @@ def as_explained(write: tuple[str, str, str]) -> tuple[str, str, str]:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(keepers())
-def test_what_is_planned_is_what_the_controller_sends(keeper: JoinKeeper) -> None:
+def test_what_is_planned_is_what_the_controller_sends(keeper: JoinReconciler) -> None:
     sent = [as_explained(write) for write in writes_of(lambda: keeper.reconcile(KEY))]
     plan = planned(keeper)
     assert set(plan) == set(sent)

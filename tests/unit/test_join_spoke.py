@@ -23,7 +23,7 @@ from hostler.instant import iso
 from hostler.join.decide import judge_requests
 from hostler.join.invitations import SOURCES
 from hostler.join.model import SIGNING_REQUEST, Act, Facts, SigningRequest
-from hostler.join.observe import facts_of_lists, pending_of
+from hostler.join.observe import Reading, facts_of_reading, pending_of
 from hostler.join.settings import SPOKES
 from hostler.join.spokes import ClusterObject, Spoke, choose_spokes, invitations_for, spoke_of
 from hostler.kube.client import Client
@@ -126,7 +126,7 @@ def hosts(draw: st.DrawFn) -> tuple[Kind, Any]:
 
 
 def facts_in(spoke: Spoke, found: list[tuple[Kind, Any]], *nodes: Node) -> Facts:
-    return facts_of_lists([client()], nodes, found, None, None, POLICY, NOW, spoke=spoke)
+    return facts_of_reading(Reading([client()], nodes, found, spoke=spoke), POLICY, NOW)
 
 
 def is_of(spoke: Spoke, kind: Kind, host: Any) -> bool:

@@ -71,10 +71,10 @@ def csrs(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     found, problems = ask_cluster(
         settings, lambda client: verdicts_everywhere(client, _asked(client, settings), spokes)
     )
-    for one in problems:
-        print_note(one)
+    for problem in problems:
+        print_note(problem)
     if output is Output.JSON:
-        print_json([listed(one, cluster) for cluster, one in found])
+        print_json([listed(verdict, cluster) for cluster, verdict in found])
         return
     if not found:
         print_note("No certificate request of a node is pending.")
@@ -84,13 +84,13 @@ def csrs(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
         ("request", *(("cluster",) if where else ()), "kind", "node", "verdict", "why"),
         [
             (
-                one.csr, *((cluster or "this one",) if where else ()), "serving" if one.serving else "client",
-                one.node or "-", str(one.act), one.why,
+                verdict.csr, *((cluster or "this one",) if where else ()), "serving" if verdict.serving else "client",
+                verdict.node or "-", str(verdict.act), verdict.why,
             )
-            for cluster, one in found
+            for cluster, verdict in found
         ],
     )  # fmt: skip
-    if any(one.act is Act.APPROVE for _, one in found):
+    if any(verdict.act is Act.APPROVE for _, verdict in found):
         print_note(
             "Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`."
         )
@@ -132,7 +132,7 @@ def expect(
         else:
             print_note(f"{name} is expected no longer." if there else f"{name} was not expected.")
         return
-    addresses = tuple(_address(one) for one in address or ())
+    addresses = tuple(_address(text) for text in address or ())
     made, waiting = ask_cluster(
         settings, lambda client: commands.expect(client, name, addresses, span, pending=pending)
     )
@@ -155,11 +155,11 @@ def _show_expected(settings: Settings, output: Output) -> None:
 
     found = ask_cluster(settings, expected)
     if output is Output.JSON:
-        print_json([{**msgspec.to_builtins(one), "byProven": compared} for one, compared in found])
+        print_json([{**msgspec.to_builtins(host), "byProven": compared} for host, compared in found])
     elif found:
         rows = [
-            (one.name, one.since, one.until, ", ".join(one.addresses) or "-", _writer(one.by, compared))
-            for one, compared in found
+            (host.name, host.since, host.until, ", ".join(host.addresses) or "-", _writer(host.by, compared))
+            for host, compared in found
         ]
         print_table(("host", "since", "until", "addresses", "by"), rows)
     else:
@@ -190,9 +190,9 @@ def approve(
     from hostler.join.model import Outcome
 
     found, verdict = ask_cluster(settings, lambda client: _judged_in(client, settings, request, cluster))
-    failed = [one for one in verdict.rules if one.outcome is not Outcome.HOLDS]
-    for one in failed:
-        print_note(f"{one.name}: {one.outcome}. {one.why}.")
+    failed = [rule for rule in verdict.rules if rule.outcome is not Outcome.HOLDS]
+    for rule in failed:
+        print_note(f"{rule.name}: {rule.outcome}. {rule.why}.")
     _only_what_may_be(verdict)
     if failed and not yes:
         print_note(f"Whoever made this request becomes node {verdict.node}, with everything a node may do.")
@@ -254,9 +254,9 @@ async def _judged(client: Client, asked: Asked, name: str) -> tuple[SigningReque
     from hostler.join import commands
 
     found = await commands.request_of(client, name)
-    for one in await commands.verdicts(client, asked):
-        if one.uid == found.metadata.uid:
-            return found, one
+    for verdict in await commands.verdicts(client, asked):
+        if verdict.uid == found.metadata.uid:
+            return found, verdict
     raise Complaint(f"{name} is not pending: it is decided already.", code=Exit.REFUSED)
 
 

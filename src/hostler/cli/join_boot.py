@@ -148,7 +148,7 @@ def cloud_init(
     from hostler.join import boot, commands, kubeadm
 
     node_name(name)
-    labels = dict(_label(one) for one in label or ())
+    labels = dict(_label(text) for text in label or ())
     at = _host_port(server) if server else ""
     if out is not None and out.exists():
         raise _there_already(out)  # before a token is made for nobody

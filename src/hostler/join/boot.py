@@ -31,7 +31,7 @@ from hostler.join.served_certificate import ROOT_CA
 from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from hostler.kube.http import refuse_without_target, without_strangers
-from hostler.kube.kinds import CONFIG_MAP, SECRET, Kind
+from hostler.kube.kinds import CONFIG_MAP, SECRET
 from hostler.kube.records import Object, Record, Secret
 
 T = TypeVar("T")
@@ -115,8 +115,8 @@ async def without_cloud_provider(client: Client, pool: str = "worker") -> Withou
     except (ApiError, Unreachable) as error:
         return Without("", f"The unit of the cluster's kubelets cannot be read ({error}); {BY_TAINT}.")
     listed = config.spec.config.systemd if config.spec.config is not None else None
-    units = [one for one in (listed.units if listed is not None else ()) or () if one.name == ignition.KUBELET_UNIT]
-    others = [one.contents or "" for unit in units for one in unit.dropins or ()]
+    units = [unit for unit in (listed.units if listed is not None else ()) or () if unit.name == ignition.KUBELET_UNIT]
+    others = [dropin.contents or "" for unit in units for dropin in unit.dropins or ()]
     try:
         made = ignition.make_drop_in(units[0].contents or "" if units else "", others)
     except ValueError as error:
@@ -129,18 +129,18 @@ async def without_cloud_provider(client: Client, pool: str = "worker") -> Withou
 
 async def version_of(client: Client) -> str:
     """The OpenShift version; empty where this is no OpenShift."""
-    found = await _one(client, CLUSTER_VERSION, "version", None, ClusterVersion)
+    found = await client.find(CLUSTER_VERSION, "version", type=ClusterVersion)
     return found.status.desired.version if found is not None else ""
 
 
 async def cluster_ca(client: Client) -> bytes:
     """The CA of the API server as every pod gets it."""
     namespace, name, key = ROOT_CA
-    found = await _one(client, CONFIG_MAP, name, namespace, _Map)
+    found = await client.find(CONFIG_MAP, name, namespace, type=_Map)
     text = (found.data or {}).get(key, "") if found is not None else ""
     if not text:
         raise Complaint(
-            f"ConfigMap {namespace}/{name} has no {key}, so the cluster's CA is not known.",
+            f"Cannot tell the cluster's CA: ConfigMap {namespace}/{name} has no {key}.",
             hint="Give it with --ca FILE.",
             code=Exit.REFUSED,
         )
@@ -158,13 +158,6 @@ async def make_token(client: Client, host: str, seconds: float) -> kubeadm.Token
             continue  # one in two thousand million
         return token
     raise Complaint("No free token id was found in five tries.", hint="Try again.")
-
-
-async def _one(client: Client, kind: Kind, name: str, namespace: str | None, type: type[T]) -> T | None:
-    try:
-        return await client.get(kind, name, namespace, type=type)
-    except NotFound:
-        return None
 
 
 NAME = "worker.ign"
@@ -195,7 +188,7 @@ async def serve(
         if terms.times and served >= terms.times:
             raise web.HTTPGone(text="It was fetched as often as it may be.")
         served += 1
-        fetched(request.remote or "somebody")
+        fetched(request.remote or "an unknown address")
         if terms.times and served >= terms.times:
             asyncio.get_running_loop().call_later(0.5, done.set)  # after the answer has gone out
         return web.Response(body=content, content_type="application/vnd.coreos.ignition+json")

@@ -12,13 +12,14 @@ from hostler.apis.capi import cluster_of_node
 from hostler.capability import Capability
 from hostler.explain.registry import Explainer, Explanation, Registry
 from hostler.host.conditions import Condition
-from hostler.join import settings as say
-from hostler.join.controller import KEY, JoinKeeper
+from hostler.join import settings as setting
+from hostler.join.controller import KEY, JoinReconciler
 from hostler.join.host_layers import JoinSource
 from hostler.join.invitations import OLDER, SOURCES
 from hostler.join.model import SIGNING_REQUEST, USED, Policy, SigningRequest
 from hostler.join.observe import SOURCE_INDEXES, Caches, Memory, clusters_of
 from hostler.join.rules import canonical
+from hostler.join.served_certificate import ServedCertificates
 from hostler.join.spoke_follower import LARGEST_ANSWER, Hub, Standing
 from hostler.join.spoke_followers import MOST_SPOKES, TIMEOUT, Spokes, cluster_watches
 from hostler.join.status import HubReport, SpokeMetrics, explain_request
@@ -43,15 +44,15 @@ SPOKE_WRITES_PER_SECOND = 20.0  # the same in each further cluster
 
 def policy_of(settings: Settings, server: str) -> Policy:
     """What the settings say; `server` is the URL of the API server as we reach it."""
-    clusters: tuple[str, ...] = settings[say.JOIN_CLUSTERS]
+    clusters: tuple[str, ...] = settings[setting.JOIN_CLUSTERS]
     return Policy(
-        settings[say.JOIN_BOOTSTRAPPERS],
-        window=settings[say.JOIN_WINDOW_SECONDS],
-        serving=settings[say.JOIN_SERVING],
-        slack=settings[say.JOIN_PENDING_SLACK],
+        settings[setting.JOIN_BOOTSTRAPPERS],
+        window=settings[setting.JOIN_WINDOW_SECONDS],
+        serving=settings[setting.JOIN_SERVING],
+        slack=settings[setting.JOIN_PENDING_SLACK],
         api_server=canonical(urlsplit(server).hostname or ""),
         clusters=frozenset(clusters),
-        inventories=inventories_of(settings[say.JOIN_INVENTORIES]),
+        inventories=inventories_of(settings[setting.JOIN_INVENTORIES]),
     )
 
 
@@ -61,14 +62,14 @@ def inventories_of(listed: tuple[str, ...]) -> dict[str, frozenset[str]]:
     A kind that is not listed keeps its default: to limit one kind does not open another.
     """
     found: dict[str, set[str]] = {}
-    for kind, _, namespace in (one.partition("=") for one in (*listed, *_unlisted(listed))):
+    for kind, _, namespace in (entry.partition("=") for entry in (*listed, *_unlisted(listed))):
         found.setdefault(kind, set()).add(namespace)
     return {kind: frozenset(those) for kind, those in found.items() if "*" not in those}
 
 
 def _unlisted(listed: tuple[str, ...]) -> tuple[str, ...]:
-    named = {one.partition("=")[0] for one in listed}
-    return tuple(one for one in say.JOIN_INVENTORIES.default if one.partition("=")[0] not in named)
+    named = {entry.partition("=")[0] for entry in listed}
+    return tuple(entry for entry in setting.JOIN_INVENTORIES.default if entry.partition("=")[0] not in named)
 
 
 def _spoke_writers(writers: Writers) -> Callable[[Client], Writer]:
@@ -102,13 +103,12 @@ class JoinCapability(Capability):
             namespace=namespace,
         )
         policy = policy_of(settings, client.connection.server)
-        self._keeper = JoinKeeper(
-            client, self._caches, writer, HubReport(shared.recorder, metrics), policy,
-            kubelet_ca=settings[say.JOIN_KUBELET_CA], changed=shared.changed,
-        )  # fmt: skip
-        self.controller = self.add_controller("join", self._keeper.reconcile)
+        self._report = HubReport(shared.recorder, metrics, shared.changed)
+        certificates = ServedCertificates(client, settings[setting.JOIN_KUBELET_CA])
+        self._reconciler = JoinReconciler(self._caches, writer, self._report, policy, certificates)
+        self.controller = self.add_controller("join", self._reconciler.reconcile)
         self._spokes: Spokes | None = None
-        if named := settings[say.JOIN_SPOKES]:
+        if named := settings[setting.JOIN_SPOKES]:
             clusters = Clusters(client, most=MOST_SPOKES, idle=60.0, timeout=TIMEOUT, largest=LARGEST_ANSWER)
             hub = Hub(
                 clusters, self._caches.sources, shared.fleet, policy, _spoke_writers(shared.writers), shared.as_leader,
@@ -126,10 +126,10 @@ class JoinCapability(Capability):
 
     def conditions(self) -> Sequence[Condition]:
         """What the Fleet's status says of us."""
-        return (*self._keeper.conditions, *(self._spokes.conditions if self._spokes is not None else ()))
+        return (*self._report.conditions, *(self._spokes.conditions if self._spokes is not None else ()))
 
     def host_source(self, cluster: str) -> JoinSource:
-        return JoinSource(self._keeper, cluster, time.time)
+        return JoinSource(self._reconciler, cluster, time.time)
 
     def wake_all(self) -> None:
         self.controller.queue.add(KEY)
@@ -171,7 +171,7 @@ class JoinCapability(Capability):
         def explain(name: str) -> Explanation | None:
             if "/" in name:
                 return self._explain_spoke(name, gate() or "")
-            decision = self._keeper.decision
+            decision = self._reconciler.decision
             return explain_request(name, decision, gate() or "") if name in decision.verdicts else None
 
         registry.add(Explainer("certificatesigningrequest", "join", explain, explain))

@@ -30,7 +30,7 @@ from hostler.join.executor import approval_body
 from hostler.join.invitations import OLDER, SOURCES
 from hostler.join.kubelet_request import Shape, shape_of
 from hostler.join.model import CLIENT, OURS, SIGNING_REQUEST, USED, Live, Outcome, Policy, SigningRequest, Use, Verdict
-from hostler.join.observe import Memory, clusters_of, facts_of_lists, line_of, pending_of
+from hostler.join.observe import Memory, Reading, clusters_of, facts_of_reading, line_of, pending_of
 from hostler.join.rules import canonical
 from hostler.join.served_certificate import (
     kubelets_to_ask,
@@ -67,26 +67,29 @@ class Asked:
 async def verdicts(client: Client, asked: Asked) -> list[Verdict]:
     """A verdict for every pending request of a node."""
     now = time.time()
-    requests = await client.list(SIGNING_REQUEST, type=SigningRequest)
-    nodes = await client.list(NODE, type=Node)
     hub = asked.hub or client
-    found = [(kind, one) for kind in SOURCES for one in await _all(hub, kind)]
-    fleet = await _one(hub, FLEET, NAME, None, Fleet)
-    memory = await _one(client, CONFIG_MAP, USED, asked.namespace, Memory)
+    reading = Reading(
+        requests=await client.list(SIGNING_REQUEST, type=SigningRequest),
+        nodes=await client.list(NODE, type=Node),
+        hosts=[(kind, host) for kind in SOURCES for host in await _all(hub, kind)],
+        fleet=await hub.find(FLEET, NAME, type=Fleet),
+        memory=await client.find(CONFIG_MAP, USED, asked.namespace, type=Memory),
+        spoke=asked.spoke,
+    )
     live: dict[str, Fact[Live]] = {}
     for _ in range(2):
-        facts = facts_of_lists(requests, nodes, found, fleet, memory, asked.policy, now, live, asked.spoke)
-        made = judge_requests(pending_of(requests), facts, asked.policy, now)
-        doubtful = [one for one in made if may_be_renewal(one) and one.uid not in live]
+        facts = facts_of_reading(reading, asked.policy, now, live)
+        judged = judge_requests(pending_of(reading.requests), facts, asked.policy, now)
+        doubtful = [verdict for verdict in judged if may_be_renewal(verdict) and verdict.uid not in live]
         if not doubtful or asked.spoke is not None:  # as the operator: no kubelet of a spoke is asked
             break
         ca = await read_kubelet_authority(client, asked.kubelet_ca)
-        told: dict[str, Fact[Live]] = {}
-        while some := kubelets_to_ask([one for one in doubtful if one.node not in told], {}):
-            answers = await asyncio.gather(*(read_served_certificate(client, one, ca, now) for one in some))
-            told |= zip(some, answers, strict=True)
-        live |= {one.uid: told[one.node] for one in doubtful}
-    return made
+        served: dict[str, Fact[Live]] = {}
+        while some := kubelets_to_ask([verdict for verdict in doubtful if verdict.node not in served], {}):
+            answers = await asyncio.gather(*(read_served_certificate(client, node, ca, now) for node in some))
+            served |= zip(some, answers, strict=True)
+        live |= {verdict.uid: served[verdict.node] for verdict in doubtful}
+    return judged
 
 
 async def request_of(client: Client, name: str) -> SigningRequest:
@@ -112,14 +115,16 @@ async def approve(client: Client, request: SigningRequest, verdict: Verdict, nam
     """
     who = cut(await who_am_i(client), WHO_LIMIT)
     noted = verdict.serving or await _write_down(client, namespace, verdict)
-    failed = [one.why for one in verdict.rules if one.outcome is not Outcome.HOLDS]
+    failed = [rule.why for rule in verdict.rules if rule.outcome is not Outcome.HOLDS]
     why = f"Approved by hand by {who}." + (f" Not held: {'; '.join(failed)}." if failed else "")
     try:
         await client.patch(
             SIGNING_REQUEST, verdict.csr, approval_body(request, why, time.time()), type=Object, subresource="approval"
         )
     except Conflict:
-        raise Complaint(f"{verdict.csr} changed in this moment.", hint="Look again.", code=Exit.REFUSED) from None
+        raise Complaint(
+            f"{verdict.csr} changed meanwhile; it was not approved.", hint="Look again.", code=Exit.REFUSED
+        ) from None
     return noted
 
 
@@ -142,9 +147,9 @@ async def expected(client: Client) -> list[tuple[ExpectedHost, bool]]:
 
     With each: whether the API server compared its `by` with the user who wrote it. Nothing is decided by that name.
     """
-    fleet = await _one(client, FLEET, NAME, None, Fleet)
+    fleet = await client.find(FLEET, NAME, type=Fleet)
     since = await _compared_since(client)
-    return [(one, _is_compared(one, since)) for one in (fleet.spec.join.expected if fleet is not None else ())]
+    return [(entry, _is_compared(entry, since)) for entry in (fleet.spec.join.expected if fleet is not None else ())]
 
 
 async def _compared_since(client: Client) -> Instant | None:
@@ -155,14 +160,14 @@ async def _compared_since(client: Client) -> Instant | None:
         return None
     if seen is None or find_problem(EXPECTED_HOSTS, *seen):
         return None
-    (policy,) = (one for one in seen[0] if one.metadata.name == EXPECTED_HOSTS.name)
+    (policy,) = (found for found in seen[0] if found.metadata.name == EXPECTED_HOSTS.name)
     return parse(policy.metadata.creation_timestamp)
 
 
-def _is_compared(one: ExpectedHost, since: Instant | None) -> bool:
+def _is_compared(entry: ExpectedHost, since: Instant | None) -> bool:
     """Entries from before the policy stayed as they were, whatever name they carry."""
-    began = parse(one.since)
-    return bool(one.by) and since is not None and began is not None and began >= since
+    began = parse(entry.since)
+    return bool(entry.by) and since is not None and began is not None and began >= since
 
 
 async def expect(
@@ -181,24 +186,26 @@ async def expect(
         if pending:
             raise
         waiting = []  # a host can be expected without the right to see who asks
-    asked = [at for one in waiting if (at := parse(one.metadata.creation_timestamp)) is not None]
+    asked = [at for request in waiting if (at := parse(request.metadata.creation_timestamp)) is not None]
     since = min([now, *asked]) if pending else now
     entry = ExpectedHost(name=name, since=iso(since), until=iso(now + seconds), addresses=addresses, by=by)
     # Hosts that were expected until long ago go with this, so that the list does not grow for ever.
     await _change(
-        client, lambda those: [*(one for one in those if one.name != name and not _long_gone(one, now)), entry]
+        client, lambda those: [*(host for host in those if host.name != name and not _long_gone(host, now)), entry]
     )
-    return entry, [one.metadata.name for one in waiting]
+    return entry, [request.metadata.name for request in waiting]
 
 
 def _asking_for(node: str, requests: list[SigningRequest]) -> list[SigningRequest]:
     """Pending requests for a client certificate of that node, well-formed ones only."""
-    shapes = ((one, shape_of(one.spec)) for one in pending_of(requests) if one.spec.signer_name == CLIENT)
-    return [one for one, shape in shapes if isinstance(shape, Shape) and shape.node == node]
+    shapes = (
+        (request, shape_of(request.spec)) for request in pending_of(requests) if request.spec.signer_name == CLIENT
+    )
+    return [request for request, shape in shapes if isinstance(shape, Shape) and shape.node == node]
 
 
-def _long_gone(one: ExpectedHost, now: Instant) -> bool:
-    until = parse(one.until)
+def _long_gone(entry: ExpectedHost, now: Instant) -> bool:
+    until = parse(entry.until)
     return until is not None and now - until > FORGET_SECONDS
 
 
@@ -208,8 +215,8 @@ async def unexpect(client: Client, name: str) -> bool:
 
     def without(those: tuple[ExpectedHost, ...]) -> list[ExpectedHost]:
         nonlocal found
-        found = any(one.name == name for one in those)
-        return [one for one in those if one.name != name]
+        found = any(host.name == name for host in those)
+        return [host for host in those if host.name != name]
 
     await _change(client, without)
     return found
@@ -217,9 +224,9 @@ async def unexpect(client: Client, name: str) -> bool:
 
 async def _change(client: Client, change: Any) -> None:
     for _ in range(ATTEMPTS):
-        fleet = await _one(client, FLEET, NAME, None, Fleet)
+        fleet = await client.find(FLEET, NAME, type=Fleet)
         those = change(fleet.spec.join.expected if fleet is not None else ())
-        spec = {"join": {"expected": msgspec.to_builtins(sorted(those, key=lambda one: one.name))}}
+        spec = {"join": {"expected": msgspec.to_builtins(sorted(those, key=lambda host: host.name))}}
         try:
             if fleet is None:
                 await client.create(FLEET, {"metadata": {"name": NAME}, "spec": spec}, type=Object)
@@ -253,14 +260,6 @@ async def list_served(client: Client, kind: Kind, older: Sequence[str], type: ty
     return []  # the kind is not installed here
 
 
-async def _one(client: Client, kind: Kind, name: str, namespace: str | None, type: type[T]) -> T | None:
-    """What is not there is not there; what may not be read is an error."""
-    try:
-        return await client.get(kind, name, namespace, type=type)
-    except NotFound:
-        return None
-
-
 def listed(verdict: Verdict, cluster: str = "") -> dict[str, Any]:
     """One verdict for machines. `cluster`: the NAMESPACE/NAME of a spoke; empty: the cluster that was asked."""
     return {
@@ -271,7 +270,7 @@ def listed(verdict: Verdict, cluster: str = "") -> dict[str, Any]:
         "verdict": str(verdict.act),
         "why": verdict.why,
         "created": iso(verdict.created) if verdict.created else "",
-        "rules": [{"name": one.name, "outcome": str(one.outcome), "why": one.why} for one in verdict.rules],
+        "rules": [{"name": rule.name, "outcome": str(rule.outcome), "why": rule.why} for rule in verdict.rules],
     }
 
 
@@ -288,16 +287,16 @@ async def verdicts_everywhere(
     async def ask(spoke: Spoke) -> tuple[list[tuple[str, Verdict]], str]:
         try:
             async with limit, in_spoke(hub, spoke, asked.policy) as (there, how):
-                return [(spoke.key, one) for one in await verdicts(there, how)], ""
+                return [(spoke.key, verdict) for verdict in await verdicts(there, how)], ""
         except Complaint as why:
             return [], str(why)
         except (ApiError, Unreachable, ValueError, RecursionError, msgspec.MsgspecError) as error:
             return [], f"{spoke} cannot be asked: {cut(str(error))}"
 
-    found = [("", one) for one in await verdicts(hub, asked)]
+    found = [("", verdict) for verdict in await verdicts(hub, asked)]
     there = await list_spokes(hub, named, asked.policy) if named else []
     answers = await asyncio.gather(*(ask(spoke) for spoke in there))
-    return found + [one for those, _ in answers for one in those], [why for _, why in answers if why]
+    return found + [verdict for those, _ in answers for verdict in those], [why for _, why in answers if why]
 
 
 async def list_spokes(hub: Client, named: Collection[str], policy: Policy) -> list[Spoke]:
@@ -306,8 +305,8 @@ async def list_spokes(hub: Client, named: Collection[str], policy: Policy) -> li
     clusters = await list_served(hub, CLUSTER, capi.OLDER, Cluster)
     deployments = await list_served(hub, CLUSTER_DEPLOYMENT, (), ClusterDeployment)
     found: list[tuple[Kind, ClusterObject]] = [
-        *((CLUSTER, one) for one in clusters),
-        *((CLUSTER_DEPLOYMENT, one) for one in deployments),
+        *((CLUSTER, cluster) for cluster in clusters),
+        *((CLUSTER_DEPLOYMENT, deployment) for deployment in deployments),
     ]
     return choose_spokes(found, named, clusters_of(nodes, policy))
 

@@ -55,17 +55,21 @@ def decide(
 ) -> Decision:
     """Judge every request and plan the approvals. `remembers`: our ConfigMap is there."""
     verdicts = judge_requests(requests, facts, policy, now, shapes)
-    judged = {one.metadata.name: one for one in requests}
+    judged = {request.metadata.name: request for request in requests}
     # Without our memory nothing says that a host was not let in before; `decide` has a rule for that too.
-    due = [one for one in verdicts if one.act is Act.APPROVE and (one.serving or isinstance(facts.used, Known))]
+    due = [
+        verdict
+        for verdict in verdicts
+        if verdict.act is Act.APPROVE and (verdict.serving or isinstance(facts.used, Known))
+    ]
     batches = []
     for start in range(0, len(due), BATCH):
         batch = due[start : start + BATCH]
         memory = _memory(batch, facts, now, create=not remembers)
         remembers = remembers or memory is not None
-        batches.append(Batch(memory, tuple(_approval(one, judged[one.csr]) for one in batch)))
-    waiting = any(one.act is Act.WAIT or (one.act is Act.LEAVE and one.serving) for one in verdicts)
-    return Decision({one.csr: one for one in verdicts}, tuple(batches), AGAIN_SECONDS if waiting else None)
+        batches.append(Batch(memory, tuple(_approval(verdict, judged[verdict.csr]) for verdict in batch)))
+    waiting = any(verdict.act is Act.WAIT or (verdict.act is Act.LEAVE and verdict.serving) for verdict in verdicts)
+    return Decision({verdict.csr: verdict for verdict in verdicts}, tuple(batches), AGAIN_SECONDS if waiting else None)
 
 
 def _approval(verdict: Verdict, request: SigningRequest) -> Write:
@@ -76,9 +80,9 @@ def _memory(verdicts: Iterable[Verdict], facts: Facts, now: Instant, *, create: 
     """The lines of hosts that are about to come in; those of hosts long in, whom nobody expects, go."""
     used = facts.used.value if isinstance(facts.used, Known) else {}
     new = {
-        one.node: Use(one.csr, one.uid, one.created)
-        for one in verdicts
-        if not one.serving and ((before := used.get(one.node)) is None or before.uid != one.uid)
+        verdict.node: Use(verdict.csr, verdict.uid, verdict.created)
+        for verdict in verdicts
+        if not verdict.serving and ((before := used.get(verdict.node)) is None or before.uid != verdict.uid)
     }
     if not new:
         return None
@@ -102,11 +106,11 @@ def judge_requests(
     """A verdict for every request of a kubelet's signer, oldest first. `shapes`: what is parsed already, by uid."""
     known = shapes or {}
     made = [
-        judge_request(one, facts, policy, now, known.get(one.metadata.uid))
-        for one in requests
-        if one.spec.signer_name in OURS
+        judge_request(request, facts, policy, now, known.get(request.metadata.uid))
+        for request in requests
+        if request.spec.signer_name in OURS
     ]
-    made.sort(key=lambda one: (one.created, one.csr))
+    made.sort(key=lambda verdict: (verdict.created, verdict.csr))
     return _contested(made, facts)
 
 
@@ -138,8 +142,8 @@ def judge_request(
 
 
 def _concluded(verdict: Verdict, rules: Sequence[Rule]) -> Verdict:
-    failed = [one for one in rules if one.outcome is Outcome.FAILS]
-    unknown = [one for one in rules if one.outcome is Outcome.UNKNOWN]
+    failed = [rule for rule in rules if rule.outcome is Outcome.FAILS]
+    unknown = [rule for rule in rules if rule.outcome is Outcome.UNKNOWN]
     done = replace(verdict, rules=tuple(rules))
     done = replace(done, unknown_name=done.outcome_of(RuleName.INVITED) is Outcome.FAILS)
     if failed:
@@ -161,20 +165,20 @@ def _describe_first(rules: Sequence[Rule]) -> str:
 def _contested(made: Sequence[Verdict], facts: Facts) -> list[Verdict]:
     """Two that would be approved for one host: one of them is not that host, and which cannot be told from here."""
     rivals: dict[str, list[str]] = {}
-    for one in made:
-        if one.act is Act.APPROVE and not one.serving:
-            rivals.setdefault(one.node, []).append(one.csr)
+    for verdict in made:
+        if verdict.act is Act.APPROVE and not verdict.serving:
+            rivals.setdefault(verdict.node, []).append(verdict.csr)
     invited = facts.invited.value if isinstance(facts.invited, Known) else {}
     out = []
-    for one in made:
-        if one.act is not Act.APPROVE or one.serving:
-            out.append(one)
+    for verdict in made:
+        if verdict.act is not Act.APPROVE or verdict.serving:
+            out.append(verdict)
             continue
-        called = {one.node, *(name for host in invited.get(one.node, ()) for name in host.also)}
-        others = [csr for name in sorted(called) for csr in rivals.get(name, ()) if csr != one.csr]
+        called = {verdict.node, *(name for host in invited.get(verdict.node, ()) for name in host.also)}
+        others = [csr for name in sorted(called) for csr in rivals.get(name, ()) if csr != verdict.csr]
         if others:
             why = f"{names(others)} asks for node {names(sorted(called))} too; only one can be that host"
-            rules = (*one.rules, Rule(RuleName.CONTESTED, Outcome.FAILS, why))
-            one = replace(one, act=Act.LEAVE, why=f"Pending: {why}.", rules=rules)
-        out.append(one)
+            rules = (*verdict.rules, Rule(RuleName.CONTESTED, Outcome.FAILS, why))
+            verdict = replace(verdict, act=Act.LEAVE, why=f"Pending: {why}.", rules=rules)
+        out.append(verdict)
     return out

@@ -40,10 +40,10 @@ class JoinExecutor:
                 async with limit:
                     await self._approve(write)
 
-            done = await asyncio.gather(*(one_of(one) for one in batch.approvals), return_exceptions=True)
-            failed = [one for one in done if isinstance(one, BaseException)]
+            done = await asyncio.gather(*(one_of(approval) for approval in batch.approvals), return_exceptions=True)
+            failed = [result for result in done if isinstance(result, BaseException)]
             if failed:  # a bug before what is only tried again, which would hide it
-                raise next((one for one in failed if not isinstance(one, _FORESEEN)), failed[0])
+                raise next((error for error in failed if not isinstance(error, _FORESEEN)), failed[0])
 
     async def _remember(self, write: Write) -> bool:
         """False: it was not written, so nobody may be let in. In a dry run nobody is anyway."""

@@ -13,7 +13,7 @@ from hostler.instant import Instant, iso, parse
 from hostler.inventory.model import Host, Layer, LayerKind, Line, expected_key, node_key
 from hostler.inventory.sources import RecordedAs, Source
 from hostler.inventory.states import HostState
-from hostler.join.controller import JoinKeeper
+from hostler.join.controller import JoinReconciler
 from hostler.join.model import SIGNING_REQUEST, Act, Decision, Verdict
 from hostler.kube.kinds import Kind
 
@@ -23,27 +23,29 @@ FIRST_BOOT = "its first boot"
 
 
 class JoinSource(Source):
-    def __init__(self, keeper: JoinKeeper, cluster: str, clock: Callable[[], Instant]) -> None:
+    def __init__(self, reconciler: JoinReconciler, cluster: str, clock: Callable[[], Instant]) -> None:
         """`cluster`: what this cluster is called in the picture."""
-        self._keeper, self._cluster, self._clock = keeper, cluster, clock
-        self._nodes = keeper.caches.nodes.store
+        self._reconciler, self._cluster, self._clock = reconciler, cluster, clock
+        self._nodes = reconciler.caches.nodes.store
         self._listeners: list[Callable[[], None]] = []
         self._stale = True
         self._judged: Decision | None = None
         self._until = NEVER  # when the next one is not expected any more
         self._shown: set[str] = set()
-        keeper.caches.fleet.store.listen(lambda *_: self._wake())
+        reconciler.caches.fleet.store.listen(lambda *_: self._wake())
         self._nodes.listen(lambda _, before, after: self._wake() if before is None or after is None else None)
 
     def listen(self, changed: Callable[[], None]) -> None:
         self._listeners.append(changed)
 
     def take(self) -> Mapping[str, Layer | None]:
-        now, decision = self._clock(), self._keeper.decision
+        now, decision = self._clock(), self._reconciler.decision
         if not self._stale and decision is self._judged and now < self._until:
             return {}
         self._stale, self._judged, self._until = False, decision, NEVER
-        waiting = {one.node: one for one in decision.verdicts.values() if _waits(one) and not one.serving}
+        waiting = {
+            verdict.node: verdict for verdict in decision.verdicts.values() if _waits(verdict) and not verdict.serving
+        }
         found: dict[str, Layer | None] = dict.fromkeys(self._shown)
         for entry in self._expected(now):
             layer = self._layer(entry, waiting.get(entry.name))
@@ -53,12 +55,15 @@ class JoinSource(Source):
 
     def notes(self, host: Host) -> tuple[str, ...]:
         """Requests of its node that are pending."""
-        found = (one for one in self._keeper.decision.verdicts.values() if one.node == host.node and _waits(one))
-        return tuple(f"Certificate request {one.csr} is pending: {cut(one.why)}" for one in found) if host.node else ()
+        if not host.node:
+            return ()
+        verdicts = self._reconciler.decision.verdicts.values()
+        found = (verdict for verdict in verdicts if verdict.node == host.node and _waits(verdict))
+        return tuple(f"Certificate request {verdict.csr} is pending: {cut(verdict.why)}" for verdict in found)
 
     def recorded_as(self, kind: Kind, namespace: str, name: str) -> RecordedAs | None:
         """A certificate request is its node's. Whoever may ask for one chooses the name: a strange name is nobody's."""
-        verdict = self._keeper.decision.verdicts.get(name) if kind == SIGNING_REQUEST else None
+        verdict = self._reconciler.decision.verdicts.get(name) if kind == SIGNING_REQUEST else None
         if verdict is None or not verdict.node or verdict.unknown_name:
             return None
         return RecordedAs(node_key(self._cluster, verdict.node))
@@ -69,7 +74,7 @@ class JoinSource(Source):
             listener()
 
     def _expected(self, now: Instant) -> Iterator[ExpectedHost]:
-        fleet = self._keeper.caches.fleet.store.get(NAME)
+        fleet = self._reconciler.caches.fleet.store.get(NAME)
         for entry in fleet.spec.join.expected if fleet is not None else ():
             until = parse(entry.until)
             if until is not None and until > now and self._nodes.get(entry.name) is None:

@@ -87,7 +87,7 @@ def unfit(pem: bytes) -> list[str]:
     except ValueError:
         return ["holds no certificate in PEM"]
     wrong = ["holds a private key, which must not get into an ignition file"] if b"PRIVATE KEY" in pem else []
-    leaves = (one.subject.rfc4514_string() for one in found if not _is_ca(one))
+    leaves = (certificate.subject.rfc4514_string() for certificate in found if not _is_ca(certificate))
     return [*wrong, *(f"holds a certificate that is not a CA ({name})" for name in leaves)]
 
 
@@ -103,11 +103,11 @@ def read_pointer(config: Any) -> tuple[str, bytes]:
     try:
         ignition = config["ignition"]
         source = ignition["config"]["merge"][0]["source"]
-        listed = [str(one["source"]) for one in ignition["security"]["tls"]["certificateAuthorities"]]
+        listed = [str(authority["source"]) for authority in ignition["security"]["tls"]["certificateAuthorities"]]
     except (KeyError, IndexError, TypeError):
         raise ValueError("it is no pointer config with a root CA") from None
     parts = urlsplit(str(source))
-    datas = [one.partition(",") for one in listed]
+    datas = [url.partition(",") for url in listed]
     carried = all(comma and head.endswith(";base64") for head, comma, _ in datas)
     if parts.scheme != "https" or not parts.netloc or not carried:
         raise ValueError("it does not point at a machine config server over https with its CA as data")
@@ -128,15 +128,21 @@ def make_drop_in(unit: str, others: Sequence[str] = ()) -> str:
 
     `others` are the drop-ins the unit has already. Raises ValueError, saying what of the unit is not understood.
     """
-    if any(list(_commands(one)) for one in others):
+    if any(list(_commands(other)) for other in others):
         raise ValueError(f"another drop-in of {KUBELET_UNIT} replaces its command")
     found = list(_commands(unit))
     if len(found) != 1:
         raise ValueError(f"{KUBELET_UNIT} has {len(found)} commands to start with, and one was expected")
     command = found[0]
-    providers = [one[2] if one[2] is not None else one[3] for one in _FLAG.finditer(command) if one[1] == "provider"]
+    providers = [
+        flag[2] if flag[2] is not None else flag[3] for flag in _FLAG.finditer(command) if flag[1] == "provider"
+    ]
     left = _FLAG.sub("", command)
-    if "--cloud-provider" in left or "--cloud-config" in left or any(set("\"'\\") & set(one) for one in providers):
+    if (
+        "--cloud-provider" in left
+        or "--cloud-config" in left
+        or any(set("\"'\\") & set(provider) for provider in providers)
+    ):
         raise ValueError(f"{KUBELET_UNIT} spells its cloud provider in a way that is not understood")
     if not any(providers):
         return ""

@@ -25,7 +25,7 @@ from hostler.kube.records import key_of
 OLDER: Mapping[Kind, tuple[str, ...]] = {METAL3_MACHINE: capi.OLDER, capi.MACHINE: capi.OLDER}
 # What a BareMetalHost is while its image is being written or runs.
 PROVISIONED = ("provisioning", "provisioned")
-# What an Agent is while it is being installed. Its stages begin anew in a reclaim too, where nobody is to join.
+# What an Agent is while it is being installed. A reclaim goes through the same stages, and nobody is to join then.
 INSTALLING = ("installing", "installing-in-progress", "installing-pending-user-action")
 # What says that a machine without a BareMetalHost is being provisioned: OpenShift's instance exists, Cluster API's
 # bootstrap data is there (v1beta2 and v1beta1 name that differently).
@@ -58,17 +58,17 @@ def invitations(
     made: dict[str, list[Invitation]] = {}
     allowed = inventories or {}
     there: list[tuple[Kind, AnySource]] = []
-    for kind, one in found:
-        if one.metadata.namespace in allowed.get(kind.resource, (one.metadata.namespace,)):
-            there.append((kind, one))
+    for kind, host in found:
+        if host.metadata.namespace in allowed.get(kind.resource, (host.metadata.namespace,)):
+            there.append((kind, host))
             continue
-        for invitation in _of(kind, one, None):
+        for invitation in _of(kind, host, None):
             made.setdefault(invitation.name, []).append(replace(invitation, outside=True))
-    metal = {key_of(one.metadata): _cluster(one, {}) for kind, one in there if kind == METAL3_MACHINE}
+    metal = {key_of(host.metadata): _cluster(host, {}) for kind, host in there if kind == METAL3_MACHINE}
     hosts: dict[str, list[Invitation]] = {}
     owners = _owners(there)
-    for kind, one in there:
-        hosts.setdefault(_host(kind, one, owners), []).extend(_of(kind, one, _cluster(one, metal)))
+    for kind, host in there:
+        hosts.setdefault(_host(kind, host, owners), []).extend(_of(kind, host, _cluster(host, metal)))
     shared = _shared(invitation for those in hosts.values() for invitation in those)
     for members in hosts.values():
         those = _with_one_window(members)
@@ -83,31 +83,31 @@ def invitations(
 
 def _with_one_window(members: list[Invitation]) -> list[Invitation]:
     """A machine on bare metal is provisioned when its BareMetalHost is, however long it waited for one."""
-    host = next((one for one in members if one.kind == BARE_METAL_HOST.resource), None)
+    host = next((invitation for invitation in members if invitation.kind == BARE_METAL_HOST.resource), None)
     if host is not None:
-        return [replace(one, since=host.since, anew=host.anew) for one in members]
-    if any(one.kind == METAL3_MACHINE.resource for one in members):
-        return [replace(one, since=None, anew=None) for one in members]  # it has no host yet
+        return [replace(invitation, since=host.since, again_since=host.again_since) for invitation in members]
+    if any(invitation.kind == METAL3_MACHINE.resource for invitation in members):
+        return [replace(invitation, since=None, again_since=None) for invitation in members]  # it has no host yet
     return members
 
 
 def _owners(there: Iterable[tuple[Kind, AnySource]]) -> dict[str, str]:
     """Which Machine of Cluster API a Metal3Machine belongs to."""
     return {
-        key_of(one.metadata): f"{capi.MACHINE.resource} {one.metadata.namespace}/{owner.name}"
-        for kind, one in there
+        key_of(host.metadata): f"{capi.MACHINE.resource} {host.metadata.namespace}/{owner.name}"
+        for kind, host in there
         if kind == METAL3_MACHINE
-        for owner in one.metadata.owner_references
+        for owner in host.metadata.owner_references
         if owner.kind == capi.MACHINE.kind
     }
 
 
-def _host(kind: Kind, one: AnySource, owners: Mapping[str, str]) -> str:
+def _host(kind: Kind, host: AnySource, owners: Mapping[str, str]) -> str:
     """What stands for the host of this object: a BareMetalHost, its Metal3Machine and its Machine are one host."""
-    at = key_of(one.metadata)
-    match one:
+    at = key_of(host.metadata)
+    match host:
         case BareMetalHost(spec=HostSpec(consumer_ref=Reference() as consumer)):
-            by = f"{consumer.namespace or one.metadata.namespace}/{consumer.name}"
+            by = f"{consumer.namespace or host.metadata.namespace}/{consumer.name}"
             if consumer.kind == METAL3_MACHINE.kind:
                 return owners.get(by, f"{METAL3_MACHINE.resource} {by}")
             if consumer.api_version.partition("/")[0] == openshift.MACHINE.group:
@@ -120,8 +120,8 @@ def _host(kind: Kind, one: AnySource, owners: Mapping[str, str]) -> str:
 def _shared(made: Iterable[Invitation]) -> set[str]:
     """Names that hosts of one kind have in common, such as localhost: they tell no host from another."""
     sources: dict[tuple[str, str], set[str]] = {}
-    for one in made:
-        sources.setdefault((one.name, one.kind), set()).add(one.source)
+    for invitation in made:
+        sources.setdefault((invitation.name, invitation.kind), set()).add(invitation.source)
     return {name for (name, _), those in sources.items() if len(those) > 1}
 
 
@@ -134,90 +134,92 @@ def _expected(entry: ExpectedHost) -> Invitation:
     )  # fmt: skip
 
 
-def _cluster(one: AnySource, metal: Mapping[str, str | None]) -> str | None:
+def _cluster(host: AnySource, metal: Mapping[str, str | None]) -> str | None:
     """Which cluster a host is for, as `Invitation.cluster` has it. `metal`: those of Metal3Machines."""
-    about = one.metadata
-    match one:
+    about = host.metadata
+    match host:
         case BareMetalHost():
-            return _consumed(one, metal)
+            return _consumed(host, metal)
         case Agent():
-            bound = one.spec.cluster_deployment_name
+            bound = host.spec.cluster_deployment_name
             return f"{bound.namespace or about.namespace}/{bound.name}" if bound is not None and bound.name else None
         case openshift.Machine():
             return ""  # OpenShift's are of the cluster they are in
-        case capi.DetailedMachine() if one.spec.cluster_name:
-            return one.cluster
+        case capi.DetailedMachine() if host.spec.cluster_name:
+            return host.cluster
         case _:
             name = about.labels.get(CLUSTER_NAME, "")
             return f"{about.namespace}/{name}" if name else None
 
 
-def _consumed(one: BareMetalHost, metal: Mapping[str, str | None]) -> str | None:
+def _consumed(host: BareMetalHost, metal: Mapping[str, str | None]) -> str | None:
     """A BareMetalHost is for whoever consumes it; one that nobody consumes names no cluster."""
-    consumer = one.spec.consumer_ref
+    consumer = host.spec.consumer_ref
     if consumer is None:
-        return None if INFRA_ENV_LABEL in one.metadata.labels else ""  # its Agent knows
+        return None if INFRA_ENV_LABEL in host.metadata.labels else ""  # its Agent knows
     if consumer.api_version.partition("/")[0] == openshift.MACHINE.group:
         return ""
     if consumer.kind == METAL3_MACHINE.kind:
-        return metal.get(f"{consumer.namespace or one.metadata.namespace}/{consumer.name}")
+        return metal.get(f"{consumer.namespace or host.metadata.namespace}/{consumer.name}")
     return None
 
 
-def _of(kind: Kind, one: AnySource, cluster: str | None) -> Iterator[Invitation]:
-    if one.metadata.deletion_timestamp:
+def _of(kind: Kind, host: AnySource, cluster: str | None) -> Iterator[Invitation]:
+    if host.metadata.deletion_timestamp:
         return
-    source = f"{kind.kind} {key_of(one.metadata)}"
+    source = f"{kind.kind} {key_of(host.metadata)}"
     word = kind.resource
-    match one:
+    match host:
         case BareMetalHost():
-            begun = one.status.operation_history.provision.start if one.status.provisioning.state in PROVISIONED else ""
-            nics = one.status.hardware.nics if one.status.hardware else ()
+            begun = (
+                host.status.operation_history.provision.start if host.status.provisioning.state in PROVISIONED else ""
+            )
+            nics = host.status.hardware.nics if host.status.hardware else ()
             addresses = frozenset(nic.ip for nic in nics if nic.ip)
-            yield Invitation(one.metadata.name, source, word, parse(begun), addresses=addresses, cluster=cluster)
+            yield Invitation(host.metadata.name, source, word, parse(begun), addresses=addresses, cluster=cluster)
         case Agent():
-            name = (one.spec.hostname or one.status.inventory.hostname).lower()
-            if name and one.spec.approved:
-                yield _agent(one, name, source, word, cluster)
+            name = (host.spec.hostname or host.status.inventory.hostname).lower()
+            if name and host.spec.approved:
+                yield _agent(host, name, source, word, cluster)
         case _:
-            yield from _machine(kind, one, source, cluster)
+            yield from _machine(kind, host, source, cluster)
 
 
-def _agent(one: Agent, name: str, source: str, word: str, cluster: str | None) -> Invitation:
+def _agent(agent: Agent, name: str, source: str, word: str, cluster: str | None) -> Invitation:
     """Expected while it is being installed; each stage of that begins a window, but none lets it in once more.
 
     For that it must have been installed and be so no longer, or be another object. Whether it is installed being
     Unknown does not open a window.
     """
-    said = next((it for it in one.status.conditions if it.type == "Installed"), None)
+    said = next((it for it in agent.status.conditions if it.type == "Installed"), None)
     done = said is not None and said.status != "False"
-    installing = not done and one.status.debug_info.state in INSTALLING
-    stage = parse(one.status.progress.stage_start_time) if installing else None
+    installing = not done and agent.status.debug_info.state in INSTALLING
+    stage = parse(agent.status.progress.stage_start_time) if installing else None
     began = said.last_transition_time if said is not None else None
-    anew = parse(began or one.metadata.creation_timestamp)
-    return Invitation(name, source, word, stage, anew=anew, cluster=cluster)
+    again_since = parse(began or agent.metadata.creation_timestamp)
+    return Invitation(name, source, word, stage, again_since=again_since, cluster=cluster)
 
 
-def _machine(kind: Kind, one: AnyMachine, source: str, cluster: str | None) -> Iterator[Invitation]:
+def _machine(kind: Kind, machine: AnyMachine, source: str, cluster: str | None) -> Iterator[Invitation]:
     """A machine goes by its own name and by the host names it has; all of them are one host.
 
     Its window opens when its provisioning begins. A condition that flips opens the window again but lets nobody in a
     second time: for that the machine must have been created again.
     """
-    created = parse(one.metadata.creation_timestamp)
-    node = "" if isinstance(one, Metal3Machine) else one.node
-    addresses = frozenset(at.address for at in one.status.addresses if at.address)
-    called = {spelled(at.address) for at in one.status.addresses if at.type in ("Hostname", "InternalDNS")} - {""}
-    since = _began(kind, one, created)
-    for name in sorted({one.metadata.name, *called}):
+    created = parse(machine.metadata.creation_timestamp)
+    node = "" if isinstance(machine, Metal3Machine) else machine.node
+    addresses = frozenset(at.address for at in machine.status.addresses if at.address)
+    called = {spelled(at.address) for at in machine.status.addresses if at.type in ("Hostname", "InternalDNS")} - {""}
+    since = _began(kind, machine, created)
+    for name in sorted({machine.metadata.name, *called}):
         yield Invitation(
-            name, source, kind.resource, since, addresses=addresses, node=node, anew=created, cluster=cluster
+            name, source, kind.resource, since, addresses=addresses, node=node, again_since=created, cluster=cluster
         )
 
 
-def _began(kind: Kind, one: AnyMachine, created: Instant | None) -> Instant | None:
+def _began(kind: Kind, machine: AnyMachine, created: Instant | None) -> Instant | None:
     """When its provisioning began, as far as the machine itself tells; a machine that does not tell: when created."""
-    told = next((it for it in one.status.conditions if it.type in BEGUN.get(kind, ())), None)
+    told = next((it for it in machine.status.conditions if it.type in BEGUN.get(kind, ())), None)
     if told is None or created is None:
         return created
     if told.status != "True":
@@ -227,4 +229,4 @@ def _began(kind: Kind, one: AnyMachine, created: Instant | None) -> Instant | No
 
 def machines_of(invited: Mapping[str, tuple[Invitation, ...]], clusters: frozenset[str]) -> int:
     """How many hosts of this cluster are known, each once: what the flood guard counts with."""
-    return len({one.source for those in invited.values() for one in those if one.here(clusters)})
+    return len({invitation.source for those in invited.values() for invitation in those if invitation.here(clusters)})

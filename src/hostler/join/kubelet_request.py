@@ -109,7 +109,7 @@ def _subject(subject: x509.Name) -> str | Misshapen:
     attributes = list(subject)
     if len(attributes) != 2 or len(subject.rdns) != 2:
         return Misshapen("its subject is not exactly one organisation and one common name")
-    by_type = {one.oid: one.value for one in attributes}
+    by_type = {attribute.oid: attribute.value for attribute in attributes}
     if by_type.get(NameOID.ORGANIZATION_NAME) != GROUP:
         return Misshapen(f"its organisation is not exactly {GROUP}")
     common = by_type.get(NameOID.COMMON_NAME)
@@ -122,7 +122,7 @@ def _subject(subject: x509.Name) -> str | Misshapen:
 
 
 def _names(request: x509.CertificateSigningRequest, serving: bool) -> tuple[frozenset[str], frozenset[str]] | Misshapen:
-    attributes = [one.oid for one in request.attributes]
+    attributes = [attribute.oid for attribute in request.attributes]
     extensions = list(request.extensions)
     if not serving:
         if attributes or extensions:
@@ -134,19 +134,19 @@ def _names(request: x509.CertificateSigningRequest, serving: bool) -> tuple[froz
     if not isinstance(names, x509.SubjectAlternativeName):
         return Misshapen("it asks for an extension that is not the list of names and addresses")
     dns, ips = [], []
-    for one in names:
-        if isinstance(one, x509.DNSName) and _LIKE_AN_ADDRESS.fullmatch(one.value):
+    for name in names:
+        if isinstance(name, x509.DNSName) and _LIKE_AN_ADDRESS.fullmatch(name.value):
             # Some clients compare it with an address; a kubelet writes addresses as such.
-            return Misshapen(f"it writes an address as a DNS name: {one.value}")
-        if isinstance(one, x509.DNSName) and _DNS.fullmatch(one.value):
-            dns.append(spelled(one.value))
-        elif isinstance(one, x509.IPAddress) and isinstance(one.value, IPv4Address | IPv6Address):
-            if getattr(one.value, "ipv4_mapped", None) is not None:
+            return Misshapen(f"it writes an address as a DNS name: {name.value}")
+        if isinstance(name, x509.DNSName) and _DNS.fullmatch(name.value):
+            dns.append(spelled(name.value))
+        elif isinstance(name, x509.IPAddress) and isinstance(name.value, IPv4Address | IPv6Address):
+            if getattr(name.value, "ipv4_mapped", None) is not None:
                 # ::ffff:10.0.0.2 is valid for 10.0.0.2 where Go compares; no kubelet writes it so.
-                return Misshapen(f"it writes an IPv4 address as an IPv6 one: {one.value}")
-            ips.append(str(one.value))
+                return Misshapen(f"it writes an IPv4 address as an IPv6 one: {name.value}")
+            ips.append(str(name.value))
         else:
-            return Misshapen(f"it asks for a name that is neither a DNS name nor an address: {str(one)[:80]}")
+            return Misshapen(f"it asks for a name that is neither a DNS name nor an address: {str(name)[:80]}")
     if not dns and not ips:
         return Misshapen("it names neither a DNS name nor an address")
     if len(set(dns)) != len(dns) or len(set(ips)) != len(ips):
@@ -193,18 +193,18 @@ def _bootstrapper(spec: RequestSpec, policy: Policy) -> Rule:
     user, groups = spec.username, sorted(spec.groups)
     if user.startswith(PREFIX):
         return fails(RuleName.REQUESTER, f"{user} renews its client certificate, which the cluster's own approver does")
-    for one in policy.bootstrappers:
-        if one.startswith(ACCOUNT) and user == one:
-            space = one.removeprefix(ACCOUNT).partition(":")[0]
+    for bootstrapper in policy.bootstrappers:
+        if bootstrapper.startswith(ACCOUNT) and user == bootstrapper:
+            space = bootstrapper.removeprefix(ACCOUNT).partition(":")[0]
             wanted = sorted(("system:serviceaccounts", f"system:serviceaccounts:{space}", AUTHENTICATED))
             if groups == wanted:
                 return holds(RuleName.REQUESTER, f"{user} is a bootstrapper")
             return fails(
                 RuleName.REQUESTER, f"{user} comes with other groups than a service account has: {names(groups)}"
             )
-        if one.startswith(TOKEN_GROUP) and _by_token(user, groups, one):
-            return holds(RuleName.REQUESTER, f"{user} has a bootstrap token of the group {one}")
-    return fails(RuleName.REQUESTER, f"{user or 'nobody'} is no bootstrapper that is configured here")
+        if bootstrapper.startswith(TOKEN_GROUP) and _by_token(user, groups, bootstrapper):
+            return holds(RuleName.REQUESTER, f"{user} has a bootstrap token of the group {bootstrapper}")
+    return fails(RuleName.REQUESTER, f"{user or 'a request without a user'} is not one of HOSTLER_JOIN_BOOTSTRAPPERS")
 
 
 def _by_token(user: str, groups: Sequence[str], wanted: str) -> bool:
@@ -215,5 +215,5 @@ def _by_token(user: str, groups: Sequence[str], wanted: str) -> bool:
         and len(set(groups)) == len(groups)
         and known <= set(groups)
         and wanted in groups
-        and all(one in known or one.startswith(f"{TOKEN_GROUP}:") for one in groups)
+        and all(group in known or group.startswith(f"{TOKEN_GROUP}:") for group in groups)
     )

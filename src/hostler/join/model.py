@@ -46,7 +46,9 @@ class SigningRequest(Record, frozen=True):
     @property
     def decided_by(self) -> tuple[str, ...]:
         """The conditions by which it was decided, or that a certificate is there; empty: it is pending."""
-        found = tuple(one.type for one in self.status.conditions if one.type in ("Approved", "Denied", "Failed"))
+        found = tuple(
+            condition.type for condition in self.status.conditions if condition.type in ("Approved", "Denied", "Failed")
+        )
         return found or (("a certificate is there",) if self.status.certificate else ())
 
 
@@ -76,7 +78,7 @@ class Invitation:
     until: Instant | None = None  # where the source says so itself; else `since` plus the window
     addresses: frozenset[str] = frozenset()
     node: str = ""  # the node it has already
-    anew: Instant | None = None  # since when it may come once more, where that is not `since`
+    again_since: Instant | None = None  # since when it may come once more, where that is not `since`
     cluster: str | None = ""  # NAMESPACE/NAME of the cluster it is for; "": it names none; None: that cannot be told
     also: frozenset[str] = frozenset()  # further names of the very same host, which gets one node under one of them
     outside: bool = False  # in a namespace whose objects invite nobody: kept only to say so
@@ -84,7 +86,7 @@ class Invitation:
     @property
     def renewed(self) -> Instant | None:
         """A host that was let in before this moment may come in again."""
-        return self.since if self.anew is None else self.anew
+        return self.since if self.again_since is None else self.again_since
 
     def here(self, clusters: frozenset[str]) -> bool:
         """Whether it is for this cluster, which goes by these names. What cannot be told is not."""

@@ -110,7 +110,7 @@ def facts_of(
 
 def clusters_of(nodes: Iterable[Node], policy: Policy) -> frozenset[str]:
     """The names this cluster goes by: those the owner set, and those Cluster API wrote on its control plane."""
-    return policy.clusters | {name for one in nodes if (name := cluster_of_node(one))}
+    return policy.clusters | {name for node in nodes if (name := cluster_of_node(node))}
 
 
 def nodes_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Node]]:
@@ -134,9 +134,9 @@ def invited_of(caches: Caches, policy: Policy, now: Instant, asked: bool) -> Fac
         return Known({}, now)
     if caches.spoke is not None:
         return Known(invitations_for(caches.spoke, _hosts_near(caches, caches.spoke, policy), policy), now)
-    one = fleet.value
+    current = fleet.value
     found = ((kind, host) for kind, watch in caches.sources.items() for host in watch.store)
-    expected = one.spec.join.expected if one is not None else ()
+    expected = current.spec.join.expected if current is not None else ()
     return Known(invitations(found, expected, policy.inventories), now)
 
 
@@ -159,8 +159,8 @@ def fleet_of(caches: Caches, now: Instant) -> Fact[Fleet | None]:
 
 def limits_of(fleet: Fleet | None) -> ServingLimits:
     """What the Fleet allows in serving certificates; without a Fleet everything."""
-    said = fleet.spec.join.serving if fleet is not None else ServingCertificates()
-    return ServingLimits(said.names, said.prefixes, said.max_days)
+    allowed = fleet.spec.join.serving if fleet is not None else ServingCertificates()
+    return ServingLimits(allowed.names, allowed.prefixes, allowed.max_days)
 
 
 def used_of(caches: Caches, now: Instant) -> Fact[Mapping[str, Use]]:
@@ -180,7 +180,7 @@ def uses_in(memory: Memory | None, now: Instant) -> Fact[Mapping[str, Use]]:
         try:
             read = msgspec.json.decode(line, type=UseLine)
         except msgspec.MsgspecError:
-            return Unknown(f"the line of {name} in ConfigMap {USED} cannot be read; mend or remove it")
+            return Unknown(f"the line of {name} in ConfigMap {USED} cannot be read; correct or remove it")
         used[name] = Use(read.csr, read.uid, read.at)
     return Known(used, now)
 
@@ -194,7 +194,7 @@ def owners_of(nodes: Iterable[Node]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for node in nodes:
         name = node.metadata.name
-        for at in (name, *(one.address for one in node.status.addresses)):
+        for at in (name, *(address.address for address in node.status.addresses)):
             found.setdefault(canonical(at), set()).add(name)
     return {at: frozenset(those) for at, those in found.items()}
 
@@ -205,31 +205,31 @@ def pending_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
     The name of a request ends up in a command that we propose: one that a shell could read otherwise is left out.
     """
     return [
-        one
-        for one in requests
-        if one.spec.signer_name in OURS and REQUEST_NAME.fullmatch(one.metadata.name) and not one.decided_by
+        request
+        for request in requests
+        if request.spec.signer_name in OURS and REQUEST_NAME.fullmatch(request.metadata.name) and not request.decided_by
     ]
 
 
 def approved_of(requests: Iterable[SigningRequest]) -> list[SigningRequest]:
     """Requests for a new node's certificate that anybody approved, we or another."""
-    return [one for one in requests if one.spec.signer_name == CLIENT and _let_in(one)]
+    return [request for request in requests if request.spec.signer_name == CLIENT and _let_in(request)]
 
 
-def _let_in(one: SigningRequest) -> bool:
-    said = {condition.type for condition in one.status.conditions}
+def _let_in(request: SigningRequest) -> bool:
+    types = {condition.type for condition in request.status.conditions}
     # A renewal lets nobody in: the node was in.
-    return "Approved" in said and "Failed" not in said and not one.spec.username.startswith(PREFIX)
+    return "Approved" in types and "Failed" not in types and not request.spec.username.startswith(PREFIX)
 
 
 def admitted_by(requests: Iterable[SigningRequest], shapes: Shapes | None = None) -> dict[str, Use]:
     """The last request by which each node was let in, by us or by anybody; the API server keeps them for an hour."""
     found: dict[str, Use] = {}
-    for one in approved_of(requests):
-        shape = (shapes or {}).get(one.metadata.uid) or shape_of(one.spec)
-        at = parse(one.metadata.creation_timestamp) or 0.0
+    for request in approved_of(requests):
+        shape = (shapes or {}).get(request.metadata.uid) or shape_of(request.spec)
+        at = parse(request.metadata.creation_timestamp) or 0.0
         if isinstance(shape, Shape) and (shape.node not in found or found[shape.node].at <= at):
-            found[shape.node] = Use(one.metadata.name, one.metadata.uid, at)
+            found[shape.node] = Use(request.metadata.name, request.metadata.uid, at)
     return found
 
 
@@ -261,36 +261,41 @@ def crowd_of(requests: Iterable[SigningRequest], nodes: int, machines: int, poli
     Only requests of bootstrappers and nodes count: a user who may merely create requests must not keep nodes out.
     """
     recent = 0
-    for one in pending_of(requests):
-        if not counts_for_flood(one.spec, policy):
+    for request in pending_of(requests):
+        if not counts_for_flood(request.spec, policy):
             continue
-        created = parse(one.metadata.creation_timestamp)
+        created = parse(request.metadata.creation_timestamp)
         recent += created is None or now - created < HOUR
     return Crowd(recent, max(nodes, machines) + policy.slack)
 
 
-def facts_of_lists(
-    requests: Sequence[SigningRequest],
-    nodes: Sequence[Node],
-    found: Iterable[tuple[Kind, AnySource]],
-    fleet: Fleet | None,
-    memory: Memory | None,
-    policy: Policy,
-    now: Instant,
-    live: Mapping[str, Fact[Live]] | None = None,
-    spoke: Spoke | None = None,
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A cluster as it was listed once. With a `spoke`, hosts and the Fleet are the hub's, as in `Caches`."""
+
+    requests: Sequence[SigningRequest]
+    nodes: Sequence[Node]
+    hosts: Sequence[tuple[Kind, AnySource]]
+    fleet: Fleet | None = None
+    memory: Memory | None = None
+    spoke: Spoke | None = None
+
+
+def facts_of_reading(
+    reading: Reading, policy: Policy, now: Instant, live: Mapping[str, Fact[Live]] | None = None
 ) -> Facts:
     """The same facts from one reading of a cluster, for the CLI."""
+    requests, nodes, fleet, spoke = reading.requests, reading.nodes, reading.fleet, reading.spoke
     expected = fleet.spec.join.expected if fleet is not None else ()
     if spoke is None:
-        invited, clusters = invitations(found, expected, policy.inventories), clusters_of(nodes, policy)
+        invited, clusters = invitations(reading.hosts, expected, policy.inventories), clusters_of(nodes, policy)
     else:
-        invited, clusters = invitations_for(spoke, found, policy), frozenset({spoke.key})
+        invited, clusters = invitations_for(spoke, reading.hosts, policy), frozenset({spoke.key})
     return Facts(
         nodes=Known({node.metadata.name: node for node in nodes}, now),
         owners=owners_of(nodes),
         invited=Known(invited, now),
-        used=uses_in(memory, now),
+        used=uses_in(reading.memory, now),
         crowd=Known(crowd_of(requests, len(nodes), machines_of(invited, clusters), policy, now), now),
         live=live or {},
         clusters=clusters,

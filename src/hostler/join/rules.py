@@ -40,7 +40,7 @@ def flood_rule(facts: Facts) -> Rule:
                 RuleName.NO_FLOOD, f"{pending} requests of the last hour are pending, more than {allowed}: a flood"
             )
         case Unknown(why):
-            return unknown(RuleName.NO_FLOOD, f"how many requests are pending is not known: {why}")
+            return unknown(RuleName.NO_FLOOD, f"cannot tell how many requests are pending: {why}")
     raise AssertionError("a fact is Known or Unknown")
 
 
@@ -53,17 +53,17 @@ def client_rules(
     rules = [_not_there(shape.node, facts)]
     match facts.invited:
         case Unknown(why):
-            return [*rules, unknown(RuleName.INVITED, f"who is expected is not known: {why}")]
+            return [*rules, unknown(RuleName.INVITED, f"cannot tell who is expected: {why}")]
         case Known(invited):
             known = invited.get(shape.node, ())
-    found = [one for one in known if one.here(facts.clusters)]
+    found = [invitation for invitation in known if invitation.here(facts.clusters)]
     if not found:
         return [*rules, _not_invited(request, shape.node, known, facts)]
-    rules.append(holds(RuleName.INVITED, f"expected by {names(one.source for one in found)}"))
+    rules.append(holds(RuleName.INVITED, f"expected by {names(invitation.source for invitation in found)}"))
     same = _same_host(shape.node, found, invited)
     rules.append(_unambiguous(shape.node, found))
     rules.append(_no_node_yet(found, same, facts))
-    timely = [one for one in found if _in_window(one, created, now, policy)]
+    timely = [invitation for invitation in found if _in_window(invitation, created, now, policy)]
     rules.append(_window(found, timely, created, now, policy, _by_hand(request, shape.node, facts)))
     rules.append(_single_use(request, shape.node, timely or found, same, facts))
     return rules
@@ -73,40 +73,40 @@ def _same_host(
     name: str, found: Sequence[Invitation], invited: Mapping[str, tuple[Invitation, ...]]
 ) -> list[Invitation]:
     """The invitations of the same host under its other names."""
-    others = sorted({other for one in found for other in one.also})
-    return [one for other in others for one in invited.get(other, ()) if name in one.also]
+    others = sorted({other for invitation in found for other in invitation.also})
+    return [invitation for other in others for invitation in invited.get(other, ()) if name in invitation.also]
 
 
 def _not_invited(request: SigningRequest, name: str, elsewhere: Sequence[Invitation], facts: Facts) -> Rule:
     by_hand = _by_hand(request, name, facts)
     if not elsewhere:
         return fails(RuleName.INVITED, f"nobody expects a node named {name}; {by_hand}")
-    if all(one.outside for one in elsewhere):
+    if all(invitation.outside for invitation in elsewhere):
         why = f"{elsewhere[0].source} is in a namespace whose objects invite nobody (HOSTLER_JOIN_INVENTORIES)"
         return fails(RuleName.INVITED, f"{why}; {by_hand}")
-    elsewhere = [one for one in elsewhere if not one.outside]
+    elsewhere = [invitation for invitation in elsewhere if not invitation.outside]
     if isinstance(facts.nodes, Unknown):
-        return unknown(RuleName.INVITED, f"which cluster this is is not known: {facts.nodes.why}")
-    one = elsewhere[0]
-    what = f"is for cluster {one.cluster}" if one.cluster else "does not say which cluster it is for"
+        return unknown(RuleName.INVITED, f"cannot tell which cluster this is: {facts.nodes.why}")
+    invitation = elsewhere[0]
+    what = f"is for cluster {invitation.cluster}" if invitation.cluster else "does not say which cluster it is for"
     if facts.spoke:
-        return fails(RuleName.INVITED, f"{one.source} {what}, and this one is {facts.spoke}; {by_hand}")
-    ours = f"this one is {names(sorted(facts.clusters))}" if facts.clusters else "nobody says which this one is"
-    return fails(RuleName.INVITED, f"{one.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
+        return fails(RuleName.INVITED, f"{invitation.source} {what}, and this one is {facts.spoke}; {by_hand}")
+    ours = f"this one is {names(sorted(facts.clusters))}" if facts.clusters else "this one has no name that is known"
+    return fails(RuleName.INVITED, f"{invitation.source} {what}, and {ours} (HOSTLER_JOIN_CLUSTERS)")
 
 
 def _not_there(name: str, facts: Facts) -> Rule:
     match facts.nodes:
         case Unknown(why):
-            return unknown(RuleName.NEW_NODE, f"the nodes are not known: {why}")
+            return unknown(RuleName.NEW_NODE, f"cannot tell which nodes there are: {why}")
         case Known(nodes) if name in nodes:
             return fails(RuleName.NEW_NODE, f"there is a node {name} already")
     return holds(RuleName.NEW_NODE, f"there is no node {name} yet")
 
 
 def _unambiguous(name: str, found: Sequence[Invitation]) -> Rule:
-    kinds = [one.kind for one in found]
-    twice = sorted({one.source for one in found if kinds.count(one.kind) > 1})
+    kinds = [invitation.kind for invitation in found]
+    twice = sorted({invitation.source for invitation in found if kinds.count(invitation.kind) > 1})
     if twice:
         return fails(RuleName.ONE_HOST, f"more than one host is to become {name}: {names(twice)}")
     return holds(RuleName.ONE_HOST, "one host has this name")
@@ -114,26 +114,26 @@ def _unambiguous(name: str, found: Sequence[Invitation]) -> Rule:
 
 def _no_node_yet(found: Sequence[Invitation], same: Sequence[Invitation], facts: Facts) -> Rule:
     """By the word of its inventory, or because a node has another name of this very host."""
-    taken = [(one.source, one.node) for one in (*found, *same) if one.node]
+    taken = [(invitation.source, invitation.node) for invitation in (*found, *same) if invitation.node]
     nodes = facts.nodes.value if isinstance(facts.nodes, Known) else {}
-    taken += [(one.source, one.name) for one in same if one.name in nodes]
+    taken += [(invitation.source, invitation.name) for invitation in same if invitation.name in nodes]
     if taken:
         return fails(RuleName.HOST_IS_FREE, f"{taken[0][0]} is node {taken[0][1]} already")
     return holds(RuleName.HOST_IS_FREE, "the host has no node yet")
 
 
-def _ends(one: Invitation, policy: Policy) -> Instant | None:
-    if one.until is not None:
-        return one.until
-    return None if one.since is None else one.since + policy.window
+def _ends(invitation: Invitation, policy: Policy) -> Instant | None:
+    if invitation.until is not None:
+        return invitation.until
+    return None if invitation.since is None else invitation.since + policy.window
 
 
-def _in_window(one: Invitation, created: Instant | None, now: Instant, policy: Policy) -> bool:
-    ends = _ends(one, policy)
-    if one.since is None or ends is None or created is None:
+def _in_window(invitation: Invitation, created: Instant | None, now: Instant, policy: Policy) -> bool:
+    ends = _ends(invitation, policy)
+    if invitation.since is None or ends is None or created is None:
         return False
     # `created` and `since` are the cluster's clocks. `now` is ours: it only ever closes the window, and never opens it.
-    return one.since - policy.early <= created <= ends and now <= ends + policy.early
+    return invitation.since - policy.early <= created <= ends and now <= ends + policy.early
 
 
 def _window(
@@ -145,19 +145,19 @@ def _window(
     by_hand: str,
 ) -> Rule:
     if created is None:
-        return unknown(RuleName.WINDOW, "when the request was made is not known")
+        return unknown(RuleName.WINDOW, "cannot tell when the request was made")
     if timely:
         return holds(RuleName.WINDOW, f"it came while {timely[0].source} was expected")
-    begun = [one for one in found if one.since is not None]
+    begun = [invitation for invitation in found if invitation.since is not None]
     if not begun:
         return fails(RuleName.WINDOW, f"{found[0].source} is not being provisioned")
-    one = max(begun, key=lambda invitation: invitation.since or 0.0)
-    ends = _ends(one, policy) or 0.0
-    if created < (one.since or 0.0) - policy.early:
-        why = f"it came {(one.since or 0.0) - created:.0f} s before {one.source} was expected"
+    latest = max(begun, key=lambda invitation: invitation.since or 0.0)
+    ends = _ends(latest, policy) or 0.0
+    if created < (latest.since or 0.0) - policy.early:
+        why = f"it came {(latest.since or 0.0) - created:.0f} s before {latest.source} was expected"
         return fails(RuleName.WINDOW, f"{why}; {by_hand}")
     late = max(created, now) - ends
-    return fails(RuleName.WINDOW, f"{one.source} was expected until {late:.0f} s ago; {by_hand}")
+    return fails(RuleName.WINDOW, f"{latest.source} was expected until {late:.0f} s ago; {by_hand}")
 
 
 def _single_use(
@@ -165,22 +165,28 @@ def _single_use(
 ) -> Rule:
     """Under none of its names was this host let in since it was last expected: by us, or by anybody else.
 
-    Somebody else: of two rivals a person may approve one with kubectl, and the other must not follow by itself.
+    Of two rivals a person may approve one with kubectl, and the other must not follow by itself.
     """
     match facts.used:
         case Unknown(why):
-            return unknown(RuleName.SINGLE_USE, f"whom we let in already is not known: {why}")
+            return unknown(RuleName.SINGLE_USE, f"cannot tell which hosts were let in before: {why}")
         case Known(used):
-            known = [(at, by.get(at)) for at in (name, *(one.name for one in same)) for by in (used, facts.admitted)]
+            known = [
+                (at, by.get(at))
+                for at in (name, *(invitation.name for invitation in same))
+                for by in (used, facts.admitted)
+            ]
     uses = [(at, use) for at, use in known if use is not None and use.uid != request.metadata.uid]
     if not uses:
         return holds(RuleName.SINGLE_USE, "this host was not let in yet")
-    anew = max((one.renewed for one in (*found, *same) if one.renewed is not None), default=0.0)
-    standing = [(at, use) for at, use in uses if use.at >= anew]
+    again_since = max(
+        (invitation.renewed for invitation in (*found, *same) if invitation.renewed is not None), default=0.0
+    )
+    standing = [(at, use) for at, use in uses if use.at >= again_since]
     if not standing:
-        return holds(RuleName.SINGLE_USE, f"it was let in by {uses[0][1].csr} before, and is expected anew since")
+        return holds(RuleName.SINGLE_USE, f"it was let in by {uses[0][1].csr} before, and is expected again since")
     at, use = standing[0]
-    why = f"{at} was let in by {use.csr} already, and nobody expects it anew; if it was installed again, "
+    why = f"{at} was let in by {use.csr} already, and nobody expects it again; if it was installed again, "
     return fails(RuleName.SINGLE_USE, f"{why}{_by_hand(request, name, facts)}")
 
 
@@ -200,7 +206,7 @@ def serving_rules(request: SigningRequest, shape: Shape, facts: Facts, policy: P
     """Every rule about the names and addresses a certificate for serving asks for."""
     match facts.nodes:
         case Unknown(why):
-            return [unknown(RuleName.NODE, f"the nodes are not known: {why}")]
+            return [unknown(RuleName.NODE, f"cannot tell which nodes there are: {why}")]
         case Known(nodes):
             node = nodes.get(shape.node)
     if node is None:
@@ -216,11 +222,11 @@ def serving_rules(request: SigningRequest, shape: Shape, facts: Facts, policy: P
 def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) -> Rule:
     wanted = shape.dns | shape.ips
     # A node's own name is its own whether or not its addresses list it, as `owners_of` has it too.
-    own = frozenset(canonical(one) for one in (shape.node, *(at.address for at in node.status.addresses)))
+    own = frozenset(canonical(address) for address in (shape.node, *(at.address for at in node.status.addresses)))
     match facts.invited:
         case Known(invited):
-            hosts = [one for one in invited.get(shape.node, ()) if one.here(facts.clusters)]
-            own |= {canonical(one) for host in hosts for one in host.addresses}
+            hosts = [invitation for invitation in invited.get(shape.node, ()) if invitation.here(facts.clusters)]
+            own |= {canonical(address) for host in hosts for address in host.addresses}
     strange = wanted - own
     if not strange:
         return holds(RuleName.OWN_NAMES, "every name and address is the node's own")
@@ -230,7 +236,7 @@ def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) 
         case Known(Live()):
             also = "; the certificate its kubelet serves has other names"
         case Unknown(why):
-            also = f"; the certificate its kubelet serves cannot be told: {why}"
+            also = f"; cannot tell which certificate its kubelet serves: {why}"
         case _:
             also = ""
     if not node.status.addresses:
@@ -241,9 +247,9 @@ def _own_names(request: SigningRequest, shape: Shape, node: Node, facts: Facts) 
 def _nobody_elses(shape: Shape, facts: Facts) -> Rule:
     """A kubelet writes its own node's addresses: one that names another node's is not believed."""
     taken = sorted(
-        f"{one} of {names(others)}"
-        for one in shape.dns | shape.ips
-        if (others := facts.owners.get(one, frozenset()) - {shape.node})
+        f"{name} of {names(others)}"
+        for name in shape.dns | shape.ips
+        if (others := facts.owners.get(name, frozenset()) - {shape.node})
     )
     if taken:
         return fails(RuleName.NOT_ANOTHERS, f"it asks for what another node has: {names(taken)}")
@@ -252,13 +258,13 @@ def _nobody_elses(shape: Shape, facts: Facts) -> Rule:
 
 def _no_cluster_names(shape: Shape, node: Node, policy: Policy) -> Rule:
     """Names of the cluster, and where its API server is: a worker that is believed to be there could pose as it."""
-    wrong = [one for one in shape.dns if one in CLUSTER_NAMES or one.endswith(CLUSTER_ENDINGS) or _of_service(one)]
-    if not any(one in node.metadata.labels for one in CONTROL_PLANE):
-        wrong += [one for one in shape.dns | shape.ips if one == policy.api_server]
-    for one in shape.ips:
-        at = ip_address(one)
+    wrong = [name for name in shape.dns if name in CLUSTER_NAMES or name.endswith(CLUSTER_ENDINGS) or _of_service(name)]
+    if not any(label in node.metadata.labels for label in CONTROL_PLANE):
+        wrong += [name for name in shape.dns | shape.ips if name == policy.api_server]
+    for address in shape.ips:
+        at = ip_address(address)
         if at.is_loopback or at.is_unspecified or at.is_multicast or at.is_link_local:
-            wrong.append(one)
+            wrong.append(address)
     if wrong:
         return fails(RuleName.NODE_NAMES, f"{names(wrong)} can be no node's name or address")
     return holds(RuleName.NODE_NAMES, "these can be a node's names and addresses")
@@ -288,15 +294,15 @@ MOST_REPEATS, MOST_OPTIONAL = 3, 6
 def allowed_rule(spec: RequestSpec, shape: Shape, facts: Facts) -> Rule:
     """Whether the Fleet allows every name, every address and the lifetime that a request asks for."""
     if isinstance(facts.limits, Unknown):
-        return unknown(RuleName.ALLOWED, f"what {FIELD} allows is not known: {facts.limits.why}")
+        return unknown(RuleName.ALLOWED, f"cannot tell what {FIELD} allows: {facts.limits.why}")
     limits = facts.limits.value
     wrong = unusable(limits)
     if wrong:
         return fails(RuleName.ALLOWED, f"{wrong}; correct it")
-    strange = [one for one in sorted(shape.dns) if limits.names and not _matches(one, limits.names)]
+    strange = [name for name in sorted(shape.dns) if limits.names and not _matches(name, limits.names)]
     if strange:
         return fails(RuleName.ALLOWED, f"{names(strange)} matches no expression of {FIELD}.names")
-    outside = [one for one in sorted(shape.ips) if limits.prefixes and not _within(one, limits.prefixes)]
+    outside = [address for address in sorted(shape.ips) if limits.prefixes and not _within(address, limits.prefixes)]
     if outside:
         return fails(RuleName.ALLOWED, f"{names(outside)} is in no network of {FIELD}.prefixes")
     asked = spec.expiration_seconds
@@ -324,7 +330,7 @@ def _unusable_expression(text: str) -> str:
         re.compile(text)
     except re.error as error:
         return f"is not a regular expression: {error}"
-    if re.search(r"\)[*+{]", text) or sum(text.count(one) for one in "*+{") > MOST_REPEATS:
+    if re.search(r"\)[*+{]", text) or sum(text.count(sign) for sign in "*+{") > MOST_REPEATS:
         return f"repeats a group or has more than {MOST_REPEATS} repetitions, which could take minutes to match"
     if text.count("?") > MOST_OPTIONAL:
         return f"has more than {MOST_OPTIONAL} optional parts, which could take minutes to match"
@@ -332,12 +338,12 @@ def _unusable_expression(text: str) -> str:
 
 
 def _matches(name: str, expressions: tuple[str, ...]) -> bool:
-    return any(re.fullmatch(one, name) for one in expressions)
+    return any(re.fullmatch(expression, name) for expression in expressions)
 
 
 def _within(address: str, prefixes: tuple[str, ...]) -> bool:
     read = ip_address(address)
-    return any(read in network for one in prefixes if (network := _network(one)).version == read.version)
+    return any(read in network for prefix in prefixes if (network := _network(prefix)).version == read.version)
 
 
 @lru_cache(maxsize=256)

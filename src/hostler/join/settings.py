@@ -21,10 +21,10 @@ _CLUSTER = re.compile(rf"{_SPACE}/{_NAME}")
 _SPOKE = re.compile(rf"all|{_SPACE}/(\*|{_NAME})")
 
 
-def _each(one: re.Pattern[str]) -> Callable[[str], tuple[str, ...]]:
+def _each(pattern: re.Pattern[str]) -> Callable[[str], tuple[str, ...]]:
     def read(text: str) -> tuple[str, ...]:
         given = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-        if not all(one.fullmatch(word) for word in given):
+        if not all(pattern.fullmatch(word) for word in given):
             raise ValueError
         return given
 

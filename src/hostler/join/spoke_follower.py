@@ -1,6 +1,6 @@
 """One spoke: its connection, its watches, its own queue. What goes wrong there delays nobody else.
 
-    kubeconfig Secret -> client -> watches of requests, nodes, memory -> JoinKeeper -> approvals in the spoke
+    kubeconfig Secret -> client -> watches of requests, nodes, memory -> JoinReconciler -> approvals in the spoke
 
 The Secret is read again before a pass that is due 10 s after the last reading, and while the spoke does not answer:
 so an exchanged kubeconfig is used, and after a deleted one nothing is approved. Nothing is asked while nothing happens.
@@ -20,8 +20,9 @@ import msgspec
 import structlog
 
 from hostler.host.conditions import cut
-from hostler.join.controller import JoinKeeper
-from hostler.join.model import SIGNING_REQUEST, USED, Decision, Policy, SigningRequest
+from hostler.host.facts import Known
+from hostler.join.controller import JoinReconciler
+from hostler.join.model import SIGNING_REQUEST, USED, Crowd, Decision, Policy, SigningRequest
 from hostler.join.observe import Caches, Memory, pending_of
 from hostler.join.rules import canonical
 from hostler.join.spokes import Spoke, trim_node
@@ -108,7 +109,7 @@ class Follower:
         self.spoke, self.standing, self.why = spoke, Standing.CONNECTING, ""
         self._hub, self._changed = hub, changed
         self._report = SpokeReport(spoke, hub.recorder, hub.by_cluster)
-        self._keeper: JoinKeeper | None = None
+        self._reconciler: JoinReconciler | None = None
         self._controller: Controller | None = None
         self._watches: tuple[ForeignWatch[Any], ...] = ()
         self._trouble, self._woken = asyncio.Event(), asyncio.Event()
@@ -118,13 +119,13 @@ class Follower:
     @property
     def decision(self) -> Decision:
         """What was decided last about the requests there."""
-        return self._keeper.decision if self._keeper is not None else Decision()
+        return self._reconciler.decision if self._reconciler is not None else Decision()
 
     def wake(self, after: float = 0.0, *, waiting_only: bool = False) -> None:
         """Look again. `waiting_only`: something of the hub changed, which matters only if a request is pending."""
-        keeper, controller = self._keeper, self._controller
-        if controller is not None and keeper is not None and (keeper.decision.verdicts or not waiting_only):
-            controller.queue.add(self.spoke.key, after=max(after, COST_SECONDS * len(keeper.decision.verdicts)))
+        reconciler, controller = self._reconciler, self._controller
+        if controller is not None and reconciler is not None and (reconciler.decision.verdicts or not waiting_only):
+            controller.queue.add(self.spoke.key, after=max(after, COST_SECONDS * len(reconciler.decision.verdicts)))
 
     def retry(self) -> None:
         """Its object on the hub changed: a kubeconfig may be there now."""
@@ -185,38 +186,37 @@ class Follower:
         caches = self._caches(client, share)
         hub, server = self._hub, canonical(urlsplit(client.connection.server).hostname or "")
         policy = replace(hub.policy, api_server=server, clusters=frozenset({self.spoke.key}))
-        keeper = JoinKeeper(
-            client, caches, hub.writer_for(client), self._report, policy,
-            kubelet_ca=None,  # its nodes say where their kubelets are: we would connect to whatever they name
-            changed=lambda: None,
+        reconciler = JoinReconciler(
+            caches, hub.writer_for(client), self._report, policy,
+            certificates=None,  # its nodes say where their kubelets are: we would connect to whatever they name
         )  # fmt: skip
-        controller = Controller("join-spoke", hub.as_leader(self._guarded(client, keeper)), metrics=hub.metrics)
-        self._keeper, self._controller = keeper, controller
+        controller = Controller("join-spoke", hub.as_leader(self._guarded(client, reconciler)), metrics=hub.metrics)
+        self._reconciler, self._controller = reconciler, controller
         self._listen(caches)
         working = asyncio.create_task(controller.run())
-        tasks = [asyncio.create_task(one.run()) for one in self._watches]
+        tasks = [asyncio.create_task(watch.run()) for watch in self._watches]
         tasks += [asyncio.create_task(self._mind(client)), asyncio.create_task(self._until_read())]
         tasks.append(asyncio.create_task(_leave_when(dropped)))
         try:
             await self._until_failed([working, *tasks])
         finally:
             controller.stop()
-            for one in tasks:
-                one.cancel()
+            for task in tasks:
+                task.cancel()
             _, late = await asyncio.wait([working], timeout=FINISH_SECONDS)
-            for one in late:
-                one.cancel()
+            for task in late:
+                task.cancel()
             await asyncio.gather(working, *tasks, return_exceptions=True)
-            self._keeper = self._controller = None
+            self._reconciler = self._controller = None
             self._watches = ()
-            self._report.judged((), flood=False)
+            self._report.judged((), Known(Crowd(0, 0), 0.0))
 
     async def _until_failed(self, tasks: list[asyncio.Task[None]]) -> None:
         waiting = set(tasks)
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
+            for task in done:
+                task.result()
 
     def _caches(self, client: Client, share: Share) -> Caches:
         hub = self._hub
@@ -246,14 +246,14 @@ class Follower:
         caches.nodes.store.listen(node_changed)
         caches.memory.store.listen(lambda *_: self.wake(LATER, waiting_only=True))
 
-    def _guarded(self, client: Client, keeper: JoinKeeper) -> Reconcile:
+    def _guarded(self, client: Client, reconciler: JoinReconciler) -> Reconcile:
         async def reconcile(key: str) -> float | None:
-            if pending_of(keeper.caches.requests.store) and not await self._is_current(client):
+            if pending_of(reconciler.caches.requests.store) and not await self._is_current(client):
                 self._trouble.set()  # `_mind` finds out the same, and ends this
                 raise Unreachable(f"the kubeconfig of {self.spoke} is another now, or gone")
             try:
                 async with asyncio.timeout(PASS_SECONDS):
-                    return await keeper.reconcile(key)
+                    return await reconciler.reconcile(key)
             except TimeoutError:
                 raise Unreachable(f"{self.spoke} does not answer within {PASS_SECONDS:g} s") from None
             except Forbidden:
@@ -288,8 +288,8 @@ class Follower:
             self.wake()
 
     async def _until_read(self) -> None:
-        for one in self._watches:
-            await one.synced.wait()
+        for watch in self._watches:
+            await watch.synced.wait()
         if not self._in_step():
             self._trouble.set()  # a kind is not served there, which no watch complains of
             return
@@ -297,7 +297,7 @@ class Follower:
         self.wake()
 
     def _in_step(self) -> bool:
-        return all(one.store.synced and not one.problem for one in self._watches)
+        return all(watch.store.synced and not watch.problem for watch in self._watches)
 
     def _stand(self, standing: Standing) -> None:
         self._hub.by_cluster.up.labels(self.spoke.key).set(1 if standing is Standing.FOLLOWED else 0)

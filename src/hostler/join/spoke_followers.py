@@ -73,7 +73,11 @@ class Spokes:
         return None
 
     def standing(self, cluster: str) -> list[tuple[Spoke, Standing, str]]:
-        return [(one.spoke, one.standing, one.why) for one in self._all() if one.spoke.key == cluster]
+        return [
+            (follower.spoke, follower.standing, follower.why)
+            for follower in self._all()
+            if follower.spoke.key == cluster
+        ]
 
     async def run(self) -> None:
         for watch in self.watches.values():
@@ -96,7 +100,7 @@ class Spokes:
     # -- which are followed
 
     async def _follow_named(self) -> None:
-        found = ((kind, one) for kind, watch in self.watches.items() for one in watch.store)
+        found = ((kind, cluster) for kind, watch in self.watches.items() for cluster in watch.store)
         wanted = choose_spokes(found, self._named, self._ourselves())
         await self._hub.clusters.sweep()
         await self._end([spoke for spoke in self._followers if spoke not in wanted])
@@ -115,7 +119,7 @@ class Spokes:
             task.cancel()
             tasks.append(task)
         await asyncio.gather(*tasks, return_exceptions=True)
-        left = {one.key for one in self._followers}
+        left = {spoke.key for spoke in self._followers}
         for spoke in spokes:
             log.info("no longer following a spoke", spoke=str(spoke))
             if spoke.key not in left:
@@ -136,9 +140,9 @@ class Spokes:
     def _host_changed(self, key: str, before: Any, after: Any) -> None:
         """Only the spokes that the host can be for, and of these only those with a request that waits."""
         near = {key.partition("/")[0]}
-        for one in (before, after):
-            if isinstance(one, Agent) and one.spec.cluster_deployment_name is not None:
-                near.add(one.spec.cluster_deployment_name.namespace)
+        for host in (before, after):
+            if isinstance(host, Agent) and host.spec.cluster_deployment_name is not None:
+                near.add(host.spec.cluster_deployment_name.namespace)
         for follower in self._all():
             if follower.spoke.namespace in near:
                 follower.wake(SOON, waiting_only=True)
@@ -152,9 +156,13 @@ class Spokes:
             self._changed()
 
     def _condition(self) -> Condition:
-        away = [f"{one.spoke.key} ({one.standing})" for one in self._all() if one.standing is not Standing.FOLLOWED]
-        away += [f"{one.key} ({MOST_SPOKES} others are followed, which is the limit)" for one in self._too_many]
-        followed = sum(one.standing is Standing.FOLLOWED for one in self._all())
+        away = [
+            f"{follower.spoke.key} ({follower.standing})"
+            for follower in self._all()
+            if follower.standing is not Standing.FOLLOWED
+        ]
+        away += [f"{spoke.key} ({MOST_SPOKES} others are followed, which is the limit)" for spoke in self._too_many]
+        followed = sum(follower.standing is Standing.FOLLOWED for follower in self._all())
         if away:
             said = f"{count(followed, 'cluster')} followed. Certificate requests of nodes wait in {names(away)}."
             return Condition(type=FOLLOWED, status=Status.FALSE, reason="NotFollowed", message=cut(said))

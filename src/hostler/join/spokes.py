@@ -65,12 +65,12 @@ def choose_spokes(
     `ourselves`: the names of the hub, which is no spoke of itself. A cluster that is paused or being deleted is left.
     """
     wanted = [
-        (one.metadata.creation_timestamp, str(spoke), spoke)
-        for kind, one in found
-        if not one.metadata.deletion_timestamp and not _is_paused(one)
-        if is_named(one.metadata, named) and (spoke := spoke_of(kind, one)).key not in ourselves
+        (cluster.metadata.creation_timestamp, str(spoke), spoke)
+        for kind, cluster in found
+        if not cluster.metadata.deletion_timestamp and not _is_paused(cluster)
+        if is_named(cluster.metadata, named) and (spoke := spoke_of(kind, cluster)).key not in ourselves
     ]
-    return [spoke for _, _, spoke in sorted(wanted, key=lambda one: (one[0] or "", one[1]))]
+    return [spoke for _, _, spoke in sorted(wanted, key=lambda entry: (entry[0] or "", entry[1]))]
 
 
 def _is_paused(found: ClusterObject) -> bool:
@@ -90,10 +90,12 @@ def invitations_for(
     Agents bind across namespaces, so those of a namespace that HOSTLER_JOIN_INVENTORIES names count as well.
     """
     allowed = {kind: namespaces_of(spoke, kind, policy) for kind in INVENTORY[spoke.kind]}
-    there = [(kind, one) for kind, one in found if one.metadata.namespace in allowed.get(kind, ())]
+    there = [(kind, host) for kind, host in found if host.metadata.namespace in allowed.get(kind, ())]
     made = invitations(there, ())  # the hub's own list must not shut out the spoke's namespace: `there` is the limit
     return {
-        name: tuple(replace(one, cluster=one.cluster or None) for one in those)  # none named is not this one
+        name: tuple(
+            replace(invitation, cluster=invitation.cluster or None) for invitation in those
+        )  # none named is not this one
         for name, those in made.items()
     }
 
@@ -107,8 +109,9 @@ def namespaces_of(spoke: Spoke, kind: Kind, policy: Policy) -> frozenset[str]:
 def trim_node(node: Node) -> Node:
     """What the rules read of a spoke's node, so that ten thousand of them fit into memory."""
     about = node.metadata
+    labels = {label: "" for label in CONTROL_PLANE if label in about.labels}
     kept = Metadata(
         name=about.name, uid=about.uid, resource_version=about.resource_version,
-        deletion_timestamp=about.deletion_timestamp, labels={one: "" for one in CONTROL_PLANE if one in about.labels},
+        deletion_timestamp=about.deletion_timestamp, labels=labels,
     )  # fmt: skip
     return Node(metadata=kept, status=NodeStatus(addresses=node.status.addresses))

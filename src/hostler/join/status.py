@@ -7,24 +7,27 @@ request, so a spoke cannot fill the hub with Events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
 from hostler.explain.registry import Action, Explanation, RuleSeen
-from hostler.host.conditions import cut
-from hostler.join.model import SIGNING_REQUEST, Act, Decision, Outcome, SigningRequest, Verdict
+from hostler.host.conditions import Condition, Status, cut
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.join.model import SIGNING_REQUEST, Act, Crowd, Decision, Outcome, SigningRequest, Verdict
 from hostler.join.spokes import Spoke
 from hostler.kube.events import EventType, Recorder
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Metadata
 
+FLOOD = "JoinFlood"
+
 
 class Report(Protocol):
     """Told after every pass, and of every approval."""
 
-    def judged(self, verdicts: Sequence[Verdict], *, flood: bool) -> None: ...
+    def judged(self, verdicts: Sequence[Verdict], crowd: Fact[Crowd]) -> None: ...
     def stranger(self, request: SigningRequest, verdict: Verdict) -> None: ...
     def approved(self, request: SigningRequest, verdict: Verdict) -> None: ...
 
@@ -32,8 +35,10 @@ class Report(Protocol):
 class HubReport:
     """Of the cluster the operator runs in."""
 
-    def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
-        self._recorder, registry = recorder, metrics.registry
+    def __init__(self, recorder: Recorder, metrics: Metrics, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called when the condition changed."""
+        self.conditions: tuple[Condition, ...] = ()
+        self._recorder, self._changed, registry = recorder, changed, metrics.registry
         self._pending = Gauge(
             "hostler_join_requests", "Pending certificate requests of nodes, by verdict.", ["act"], registry=registry
         )
@@ -42,10 +47,15 @@ class HubReport:
         )
         self._flood = Gauge("hostler_join_flood", "1 while more requests are pending than hosts.", registry=registry)
 
-    def judged(self, verdicts: Sequence[Verdict], *, flood: bool) -> None:
+    def judged(self, verdicts: Sequence[Verdict], crowd: Fact[Crowd]) -> None:
         for act in Act:
-            self._pending.labels(act).set(sum(one.act is act for one in verdicts))
-        self._flood.set(1 if flood else 0)
+            self._pending.labels(act).set(sum(verdict.act is act for verdict in verdicts))
+        condition = flood_condition(crowd)
+        self._flood.set(1 if condition.status is Status.TRUE else 0)
+        before = self.conditions[0] if self.conditions else None
+        if before is None or (before.status, before.reason) != (condition.status, condition.reason):
+            self.conditions = (condition,)
+            self._changed()
 
     def stranger(self, request: SigningRequest, verdict: Verdict) -> None:
         reason = "Contested" if verdict.is_contested else "UnknownHost"
@@ -57,6 +67,22 @@ class HubReport:
 
     def _event(self, request: SigningRequest, type: EventType, reason: str, note: str, refusing: str = "") -> None:
         self._recorder.event(SIGNING_REQUEST, request.metadata, type, reason, "Approve", note, refusing=refusing)
+
+
+def flood_condition(crowd: Fact[Crowd]) -> Condition:
+    match crowd:
+        case Known(known) if known.is_flood:
+            message = (
+                f"More than {known.allowed} certificate requests of nodes are pending: nothing is approved until "
+                "they are fewer. See `hostler join csrs`; approve by hand with `hostler join approve`."
+            )
+            return Condition(type=FLOOD, status=Status.TRUE, reason="TooManyRequests", message=message)
+        case Known():
+            message = "Not more certificate requests are pending than there can be hosts."
+            return Condition(type=FLOOD, status=Status.FALSE, reason="AsExpected", message=message)
+        case Unknown(why):
+            return Condition(type=FLOOD, status=Status.UNKNOWN, reason="NotKnown", message=cut(why))
+    raise AssertionError("a fact is Known or Unknown")
 
 
 class SpokeMetrics:
@@ -93,22 +119,22 @@ class SpokeReport:
     def __init__(self, spoke: Spoke, recorder: Recorder, metrics: SpokeMetrics) -> None:
         self._spoke, self._recorder, self._metrics = spoke, recorder, metrics
 
-    def judged(self, verdicts: Sequence[Verdict], *, flood: bool) -> None:
-        cluster = self._spoke.key
+    def judged(self, verdicts: Sequence[Verdict], crowd: Fact[Crowd]) -> None:
+        cluster, flood = self._spoke.key, isinstance(crowd, Known) and crowd.value.is_flood
         for act in Act:
-            self._metrics.requests.labels(cluster, act).set(sum(one.act is act for one in verdicts))
+            self._metrics.requests.labels(cluster, act).set(sum(verdict.act is act for verdict in verdicts))
         self._metrics.flood.labels(cluster).set(1 if flood else 0)
         if flood:
-            said = "More certificate requests of nodes are pending in this cluster than it can have hosts."
-            self.event("Warning", "JoinFlood", f"{said} Nothing is approved there until they are fewer.")
+            message = "More certificate requests of nodes are pending in this cluster than it can have hosts."
+            self.event("Warning", "JoinFlood", f"{message} Nothing is approved there until they are fewer.")
 
     def stranger(self, request: SigningRequest, verdict: Verdict) -> None:
         if verdict.is_contested:
-            said = "Two certificate requests in this cluster are for one host, so both wait."
+            message = "Two certificate requests in this cluster are for one host, so both wait."
         else:
-            said = "A certificate request in this cluster is for a node that nobody expects, so it waits."
+            message = "A certificate request in this cluster is for a node that nobody expects, so it waits."
         reason = "Contested" if verdict.is_contested else "UnknownHost"
-        self.event("Warning", reason, f"{said} See `hostler join csrs --join-spokes {self._spoke.key}`.")
+        self.event("Warning", reason, f"{message} See `hostler join csrs --join-spokes {self._spoke.key}`.")
 
     def approved(self, request: SigningRequest, verdict: Verdict) -> None:
         self._metrics.approved.labels(self._spoke.key, request.spec.signer_name).inc()
@@ -126,14 +152,17 @@ def explain_request(csr: str, decision: Decision, held_back: str, spoke: Spoke |
     """Every rule of one request, and what is written. A spoke's request can say as much as its API server lets it."""
     verdict = decision.verdicts[csr]
     rules = tuple(
-        RuleSeen(one.name, str(one.outcome), f"{cut(one.why)}.", decided=one.outcome is Outcome.FAILS)
-        for one in verdict.rules
+        RuleSeen(rule.name, str(rule.outcome), f"{cut(rule.why)}.", decided=rule.outcome is Outcome.FAILS)
+        for rule in verdict.rules
     )
     cluster, where = (f"{spoke.key}/", f"In {spoke}: ") if spoke is not None else ("", "")
     actions = tuple(
         Action(
-            str(one.verb), f"{one.kind.kind.lower()}/{cluster}{one.name}", f"{where}{cut(one.why)}", held_back=held_back
+            str(write.verb),
+            f"{write.kind.kind.lower()}/{cluster}{write.name}",
+            f"{where}{cut(write.why)}",
+            held_back=held_back,
         )
-        for one in decision.writes_about(csr)
+        for write in decision.writes_about(csr)
     )
     return Explanation("join", f"{where}{cut(verdict.why)}", rules, actions=tuple(actions))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hostler.kube.errors import TooLarge
+from hostler.kube.errors import NotFound, TooLarge
 from hostler.kube.gate import Gate as Gate
 from hostler.kube.kinds import POD, Kind
 from hostler.kube.records import Object
@@ -66,6 +66,13 @@ class Client(Transport):
     ) -> T:
         body = await self.request("GET", kind.path(namespace, name, subresource))
         return msgspec.json.decode(body, type=type)
+
+    async def find(self, kind: Kind, name: str, namespace: str | None = None, *, type: type[T]) -> T | None:
+        """Like `get`, but None for what is not there. What may not be read is an error."""
+        try:
+            return await self.get(kind, name, namespace, type=type)
+        except NotFound:
+            return None
 
     async def list(
         self, kind: Kind, namespace: str | None = None, *, type: type[T], labels: str = "", fields: str = ""
