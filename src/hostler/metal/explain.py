@@ -173,6 +173,9 @@ def _conditions(machine: Metal3Machine) -> tuple[FactSeen, ...]:
     )
 
 
+# -- the course that `plan` shows
+
+
 def explain_forecast(forecast: Forecast, held_back: str) -> Explanation:
     """`held_back`: why nothing is written now; empty: it is."""
     actions = tuple(_actions(forecast.events, held_back))

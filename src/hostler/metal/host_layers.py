@@ -310,6 +310,9 @@ def _told(machine: Metal3Machine) -> str:
     return next(said, "") or "A host is chosen for it."
 
 
+# -- without an operator
+
+
 async def look_at_metal(client: Client, nodes: Sequence[Node], cluster: str) -> Looked:
     """Every BareMetalHost, with its Metal3Machine and its Machine where those can be read."""
     hosts = await list_readable(client, metal3.BARE_METAL_HOST, BareMetalHost)

@@ -35,6 +35,7 @@ log = structlog.get_logger("hostler.metal")
 
 # Machines of one cluster that look within so long share one list of its nodes.
 SHARED_SECONDS = 1.0
+AGAIN_SECONDS = 30.0  # a cluster that could not be asked for a node to label is asked again
 FOREIGN_TEXT = 128  # characters of a workload cluster's own text in a condition
 
 
@@ -138,7 +139,7 @@ def _id_to_give(machine: Metal3Machine, host: BareMetalHost) -> str:
     return machine.spec.provider_id or provider_ids(machine, host)[0]
 
 
-AGAIN_SECONDS = 30.0  # a cluster that could not be asked is asked again
+# -- labels of hosts on their nodes
 
 
 def read_prefixes(text: str) -> frozenset[str]:

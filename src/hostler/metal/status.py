@@ -28,6 +28,7 @@ PAUSED = Said(names.PAUSED_CONDITION, True, "Paused", "Its Cluster or it itself 
 UNPAUSED = Said(names.PAUSED_CONDITION, False, "NotPaused")
 # How often a workload cluster is asked for a node that has not come up; we do not watch other clusters.
 NODE_LOOK_SECONDS = 10.0
+DEBOUNCE_SECONDS = 60.0  # of errors of a BMC, and of their absence
 
 
 def is_settled(machine: Metal3Machine) -> bool:
@@ -145,7 +146,7 @@ def conditions_without_host(facts: Facts, said: Said, *, keep_ready: bool = Fals
     return (said, *ready, *health, UNPAUSED)
 
 
-DEBOUNCE_SECONDS = 60.0
+# -- whether the BMC of its host works
 
 
 def decide_health(host: BareMetalHost, said: Condition | None, trouble: Trouble) -> tuple[Said | None, float | None]:

@@ -40,7 +40,8 @@ class Toolbox:
         """One decided write; what the object is now, or None in a dry run. The cache of its kind shows it at once."""
         cache = self._cache_of(write.kind)
         if write.verb == "delete":
-            return await self._delete(write)
+            about = Metadata(name=write.name, namespace=write.namespace, uid=write.uid)
+            return await delete(self.writer, write.kind, about, write.why)
         if write.verb == "create":
             return await self._create(cache, write)
         body = write.body
@@ -64,13 +65,6 @@ class Toolbox:
             return await cache.create(self.writer, write.body, write.namespace, why=write.why)
         except AlreadyExists:
             return None
-
-    async def _delete(self, write: Write) -> None:
-        """What is gone already needs nothing."""
-        try:
-            await self.writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
-        except NotFound:
-            return
 
 
 async def delete(writer: Writer, kind: Kind, meta: Metadata | OwnedMetadata, why: str) -> None:

@@ -85,12 +85,14 @@ class DataController:
 
     def add_facts(self, facts: Facts) -> Facts:
         """The facts with those about the machine's data."""
-        machine = facts.machine
-        seen = None
-        if not self._data.unread():
-            seen = ClaimSeen(self._data.claims.store.get(key_of(machine.metadata)), self._caches.scope.labels)
-        rendered = self.rendered(machine) if machine.spec.data_template is not None else None
-        return replace(facts, rendered=rendered, data_claim=seen)
+        machine, wanted = facts.machine, facts.machine.spec.data_template is not None
+        claim = self._data.claims.store.get(key_of(machine.metadata))
+        if claim is None and not wanted:
+            return facts
+        # That there is none is known only once all is read.
+        known = claim is not None or not self._data.unread()
+        seen = ClaimSeen(claim, self._caches.scope.labels) if known else None
+        return replace(facts, rendered=self.rendered(machine) if wanted else None, data_claim=seen)
 
     def rendered(self, machine: Metal3Machine) -> Rendered:
         """How far the data of this machine is. What is ready is ready for the host it has, and for no other."""

@@ -22,6 +22,7 @@ from hostler.metal.model import owner_key, owner_reference
 from hostler.metal.toolbox import Toolbox
 
 log = structlog.get_logger("hostler.metal")
+LONGEST = 512  # of an error message, by the CRD
 
 
 class InTheWay(Exception):
@@ -54,9 +55,6 @@ async def put_secret(
         change = {"metadata": meta, "data": {field: content}}
         await writer.patch(SECRET, name, change, namespace, type=Object, why=f"rendered again for {data.metadata.name}")
     return {"name": name, "namespace": namespace}
-
-
-LONGEST = 512  # of an error message, by the CRD
 
 
 class DataRenderer:
