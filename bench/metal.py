@@ -230,7 +230,7 @@ def webhooks(box: Sandbox, api: Api, namespace: str) -> Iterator[tuple[dict[str,
                   "data": data}])  # fmt: skip
     made = copy.deepcopy(webhook_configurations(namespace))
     bundle = base64.b64encode(pair.authority).decode()
-    for webhook in (each for one in made for each in one["webhooks"]):
+    for webhook in (each for configuration in made for each in configuration["webhooks"]):
         path = webhook["clientConfig"]["service"]["path"]
         webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
 
@@ -245,9 +245,9 @@ def webhooks(box: Sandbox, api: Api, namespace: str) -> Iterator[tuple[dict[str,
     try:
         yield {"HOSTLER_METAL_WEBHOOKS": "true", "HOSTLER_METAL_WEBHOOKS_ADDRESS": f"127.0.0.1:{port}"}, register
     finally:
-        for one in made:
-            kind = f"{one['kind'].lower()}s"
-            api.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{kind}/{one['metadata']['name']}")
+        for configuration in made:
+            place = f"{configuration['kind'].lower()}s/{configuration['metadata']['name']}"
+            api.call("DELETE", f"/apis/admissionregistration.k8s.io/v1/{place}")
 
 
 def count_reviews(url: str) -> int:

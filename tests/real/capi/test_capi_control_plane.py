@@ -28,7 +28,7 @@ def world(management: Sandbox, workload: Sandbox) -> Iterator[CapiWorld]:
 def replicas(world: CapiWorld) -> tuple[int, int, int]:
     """Of the control plane: there, ready, up to date."""
     status = world.box.get("kubeadmcontrolplane", world.name, "-n", world.name).get("status", {})
-    there, ready, current = (int(status.get(f"{one}eplicas", 0)) for one in ("r", "readyR", "upToDateR"))
+    there, ready, current = (int(status.get(f"{which}eplicas", 0)) for which in ("r", "readyR", "upToDateR"))
     return there, ready, current
 
 

@@ -65,7 +65,8 @@ def test_an_unhealthy_machine_is_rebooted_and_one_that_stays_so_is_replaced(
         used, boots = world.used(), world.boots()
         since = world.api.get(world.hosts_path())["metadata"]["resourceVersion"]
         ill, well = sorted(used)  # a node has the name of its host here
-        (machine,) = (one["metadata"]["name"] for one in world.running() if one["status"]["nodeRef"]["name"] == ill)
+        machine_of = {each["status"]["nodeRef"]["name"]: each["metadata"]["name"] for each in world.running()}
+        machine = machine_of[ill]
 
         falls_ill(nodes, eventually, ill)
         eventually(lambda: remediation(world, machine)[0], 60, "Cluster API makes a remediation")
@@ -83,7 +84,7 @@ def test_an_unhealthy_machine_is_rebooted_and_one_that_stays_so_is_replaced(
         eventually(lambda: remediation(world, machine) == ("Waiting", 1), 90, "and once more")
         over_time(world, machine)
         eventually(lambda: UNHEALTHY in world.hosts()[ill]["metadata"]["annotations"], 90, "the host is marked")
-        eventually(lambda: machine not in {one["metadata"]["name"] for one in world.machines()}, 120, "deleted")
+        eventually(lambda: machine not in {each["metadata"]["name"] for each in world.machines()}, 120, "deleted")
         eventually(lambda: len(world.running()) == 2, 120, "another machine runs in its place")
         assert {*world.used()} == {*world.hosts()} - {ill}
         assert world.boots()[well] == boots[well], "the healthy machine was left alone"

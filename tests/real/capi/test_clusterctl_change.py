@@ -95,10 +95,10 @@ def test_it_takes_the_place_of_the_go_provider(
 
 
 def older_definitions() -> list[Json]:
-    """As they were before contract v1beta2: one version, v1beta1, in which every object is stored."""
+    """As they were before contract v1beta2: only v1beta1, in which every object is stored."""
     found = copy.deepcopy(go_provider.published_definitions())
     for definition in found:
-        (older,) = [one for one in definition["spec"]["versions"] if one["name"] == "v1beta1"]
+        (older,) = [each for each in definition["spec"]["versions"] if each["name"] == "v1beta1"]
         older |= {"storage": True, "served": True, "deprecated": False}
         definition["spec"] |= {"versions": [older], "conversion": {"strategy": "None"}}
         definition.pop("status", None)
@@ -106,15 +106,15 @@ def older_definitions() -> list[Json]:
 
 
 def stored_versions(box: Sandbox) -> set[str]:
-    return {" ".join(one["status"]["storedVersions"]) for one in definitions(box).values()}
+    return {" ".join(definition["status"]["storedVersions"]) for definition in definitions(box).values()}
 
 
 def first(box: Sandbox) -> tuple[int, dict[str, Json]]:
     """What `takeover --check` says of the kinds that has to be done first, and its exit code."""
     done = hostler(box.kubeconfig, "metal", "takeover", "--check", "--output", "json")
     assert done.stdout, done.stderr
-    lines = [one for one in json.loads(done.stdout) if one["effect"] == "first"]
-    return done.returncode, {one["what"].rpartition("/")[2]: one for one in lines}
+    lines = [line for line in json.loads(done.stdout) if line["effect"] == "first"]
+    return done.returncode, {line["what"].rpartition("/")[2]: line for line in lines}
 
 
 def content(objects: dict[str, Json]) -> dict[str, Json]:
@@ -122,10 +122,10 @@ def content(objects: dict[str, Json]) -> dict[str, Json]:
     added = ("conditions", "v1beta2", "deprecated")
     return {
         plural: {
-            "spec": one["spec"],
-            **{name: value for name, value in one.get("status", {}).items() if name not in added},
+            "spec": each["spec"],
+            **{name: value for name, value in each.get("status", {}).items() if name not in added},
         }
-        for plural, one in objects.items()
+        for plural, each in objects.items()
     }
 
 
@@ -139,7 +139,7 @@ def test_objects_stored_as_v1beta1_by_older_kinds_are_rewritten_unchanged(
     before = read_all(bare, place, "v1beta1")
     code, found = first(bare)
     assert (code, len(found)) == (Exit.FAILED, 9)
-    assert {one["why"].partition(",")[0] for one in found.values()} == {"It stores v1beta1"}
+    assert {line["why"].partition(",")[0] for line in found.values()} == {"It stores v1beta1"}
 
     bare.clusterctl("init", "--infrastructure", PROVIDER)
     assert stored_versions(bare) == {"v1beta1 v1beta2"}
@@ -148,13 +148,13 @@ def test_objects_stored_as_v1beta1_by_older_kinds_are_rewritten_unchanged(
         read_all(bare, place)
     with run_in_place_of(bare, components.LABEL, NAMESPACE, "hostler", tmp_path) as operator:
         newer = eventually(lambda: read_all(bare, place), 60, "converted")
-        assert all(one["spec"] for one in newer.values())
+        assert all(each["spec"] for each in newer.values())
         code, found = first(bare)
         assert code == Exit.FAILED
         assert {*found} == {*definitions(bare)}
-        assert all("kubectl replace" in one["fix"] for one in found.values())
+        assert all("kubectl replace" in line["fix"] for line in found.values())
         doctor = hostler(bare.kubeconfig, "doctor", "--operator", operator.url, "--output", "json")
-        (said,) = [one for one in json.loads(doctor.stdout) if one["what"] == "stored versions"]
+        (said,) = [finding for finding in json.loads(doctor.stdout) if finding["what"] == "stored versions"]
         assert said["level"] == "warning", said
         run_shell(bare, said["fix"], tmp_path)
         assert stored_versions(bare) == {"v1beta2"}
@@ -168,13 +168,13 @@ def test_objects_stored_as_v1beta1_by_older_kinds_are_rewritten_unchanged(
 
 
 def is_established(box: Sandbox) -> bool:
-    conditions = [one for each in definitions(box).values() for one in each["status"].get("conditions", ())]
-    return [one["status"] for one in conditions if one["type"] == "Established"] == ["True"] * 9
+    conditions = [each for kind in definitions(box).values() for each in kind["status"].get("conditions", ())]
+    return [each["status"] for each in conditions if each["type"] == "Established"] == ["True"] * 9
 
 
 def test_upgrade_goes_to_the_next_version(installed: Sandbox) -> None:
     settings = yaml.safe_load((installed.layout.clusterctl / "cluster-api" / "clusterctl.yaml").read_text())
-    (url,) = [one["url"] for one in settings["providers"] if one["name"] == PROVIDER]
+    (url,) = [provider["url"] for provider in settings["providers"] if provider["name"] == PROVIDER]
     release = Path(url.removeprefix("file://")).parent
     shutil.copytree(release, release.parent / "v0.1.99", dirs_exist_ok=True)
     try:
