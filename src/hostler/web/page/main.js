@@ -185,14 +185,18 @@ addEventListener("keydown", (event) => {
 });
 addEventListener("hashchange", route);
 let waiting = null; // ids that changed; null: none
+let drawn = 0; // when
 picture.addEventListener("change", ({ detail }) => {
   if (waiting === null) {
+    // The first change is shown at once; in a storm of them the page stays usable.
+    const pause = picture.rows.size > 1000 ? 200 : 20;
     setTimeout(() => {
       const ids = waiting;
       waiting = null;
       view.update(ids);
       entitle();
-    }, picture.rows.size > 1000 ? 200 : 20); // in a storm of changes the page stays usable
+      drawn = Date.now();
+    }, Math.max(0, drawn + pause - Date.now()));
     waiting = new Set();
   }
   for (const id of detail.ids) waiting.add(id);
