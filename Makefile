@@ -45,9 +45,10 @@ test: env ## everything: lint, types, pure tests, real tests on three sandboxes
 	$(BIN)/hostler sandbox build --with capi
 	$(BIN)/pytest -m "not full" -n 3 --dist loadgroup
 
-test-full: env lint types ## every exhaustive variant too
+test-full: env ## every exhaustive variant too
+	@$(MAKE) --no-print-directory -j2 --output-sync=target types lint
 	$(BIN)/hostler sandbox build --with capi
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 check: env ## the inner loop, under a minute
 	@$(MAKE) --no-print-directory -j2 --output-sync=target unit types lint

@@ -15,7 +15,7 @@ import pytest
 from hostler.sandbox import Sandbox
 
 OURS = '"hostler/'  # the beginning of our agent's name
-WAIT_SECONDS = 1500  # for the shares of the other workers
+WAIT_SECONDS = 3600  # for the shares of the other workers, with every exhaustive variant in them
 
 
 @contextmanager
