@@ -21,10 +21,12 @@ from hostler.metal.listing import describe_host
 from hostler.metal.model import Facts, MakeMovable, Write
 from hostler.metal.remediation.controller import RemediationController
 from hostler.metal.remediation.decide import decide_remediation
+from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import Scope
 from hostler.metal.simulate import Event, Forecast, Happens, simulate_machine
 
 R = TypeVar("R", bound=HasMetadata)
+Decided = TypeVar("Decided", Metal3Machine, Remediation)
 MOST_HOSTS = 200  # an answer stays readable; the rest is counted
 
 
@@ -52,14 +54,21 @@ class MetalExplainers:
         why = self.scope.why_not_read(namespace) if slash else ""
         return Explanation("metal", why) if why else None
 
-    def machine(self, name: str) -> Explanation | None:
-        found = _named(self.keeper.caches.machines.store, name)
+    def _find(self, store: Store[Decided], name: str) -> Decided | Explanation | None:
+        """The object, or what is answered where nothing is decided about it; None: there is none of that name."""
+        found = _named(store, name)
         if found is None:
             return self._unread(name)
         if outside := self.scope.why_filtered(found.metadata):
             return Explanation("metal", outside)
         if why := self.keeper.caches.unread():
             return Explanation("metal", f"Nothing is decided yet: {why}.")
+        return found
+
+    def machine(self, name: str) -> Explanation | None:
+        found = self._find(self.keeper.caches.machines.store, name)
+        if found is None or isinstance(found, Explanation):
+            return found
         facts = self.keeper.explained_facts(found)
         seen = (*_facts(facts), *_conditions(found))
         decision = self.keeper.decide(facts)
@@ -71,13 +80,9 @@ class MetalExplainers:
 
     def plan_machine(self, name: str) -> Explanation | None:
         """What would become of it from now on, if nothing else changes."""
-        found = _named(self.keeper.caches.machines.store, name)
-        if found is None:
-            return self._unread(name)
-        if outside := self.scope.why_filtered(found.metadata):
-            return Explanation("metal", outside)
-        if why := self.keeper.caches.unread():
-            return Explanation("metal", f"Nothing is decided yet: {why}.")
+        found = self._find(self.keeper.caches.machines.store, name)
+        if found is None or isinstance(found, Explanation):
+            return found
         facts = self.keeper.explained_facts(found)
         hosts = self.keeper.caches.hosts.store.by("namespace", found.metadata.namespace)
         forecast = simulate_machine(facts, hosts, self.keeper.rules, self.clock())
@@ -107,13 +112,9 @@ class MetalExplainers:
         return tuple(Action(one.verb, f"{one.kind.kind.lower()}/{one.name}", one.why, held_back=back) for one in writes)
 
     def remediation(self, name: str) -> Explanation | None:
-        found = _named(self.remediator.caches.remediations.store, name)
-        if found is None:
-            return self._unread(name)
-        if outside := self.scope.why_filtered(found.metadata):
-            return Explanation("metal", outside)
-        if why := self.remediator.caches.unread():
-            return Explanation("metal", f"Nothing is decided yet: {why}.")
+        found = self._find(self.remediator.caches.remediations.store, name)
+        if found is None or isinstance(found, Explanation):
+            return found
         facts = self.remediator.facts(found)
         step = decide_remediation(facts, self.clock())
         host, status = facts.host, found.status
