@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.metal.names import PAUSED, REMEDIATION_POWER_OFF
-from hostler.platform import operator_status, policy
+from hostler.platform import admission_policy, conditions
 from hostler.reclaim.agent_manifests import NAMESPACE_NAME
 from hostler.reclaim.hub import keyring
 from hostler.reclaim.observe import FINALIZER
@@ -12,8 +12,8 @@ from hostler.reclaim.observe import FINALIZER
 LEFT_BEHIND = {
     "maintenance": (OUT_OF_SERVICE,),
     "platform": (
-        operator_status.NAME,
-        f"hostler.dev/capability={policy.LABELS['hostler.dev/capability']}",
+        conditions.OPERATOR_NAME,
+        f"hostler.dev/capability={admission_policy.LABELS['hostler.dev/capability']}",
         "Unmanaged",
     ),
     "metal": (REMEDIATION_POWER_OFF, PAUSED, OUT_OF_SERVICE),

@@ -16,7 +16,7 @@ from hostler.cli.main import app
 from hostler.errors import Exit
 from hostler.join import ignition
 from hostler.metal.names import BLOCK_MOVE
-from hostler.platform.driver import BEFORE
+from hostler.platform.csi_driver import BEFORE
 from hostler.reclaim.hub.keyring import FIELD
 from hostler.reclaim.hub.tokens import Keys
 from hostler.sandbox import Sandbox

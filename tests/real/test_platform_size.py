@@ -10,9 +10,9 @@ from hostler.host.facts import Known
 from hostler.host.platform import classify
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus
-from hostler.platform.checks import judge, uuids_of
-from hostler.platform.model import PlacedNode, Result, Round
-from hostler.platform.vcenters import ask
+from hostler.platform.model import CheckRound, PlacedNode, Result
+from hostler.platform.node_checks import judge_nodes, uuids_of
+from hostler.platform.observe import ask_vcenters
 from tests.real.test_vsphere_size import fleet
 from tests.real.vsphere_world import Proxy, Simulator, certificate, following
 
@@ -46,12 +46,12 @@ def test_two_thousand_nodes(tmp_path: Path) -> None:
             assert len(uuids) == NODES
             nodes = nodes_of([*uuids, *(f"4206e4b5-0d3a-1d0f-86a1-2c1b6daa{number:04d}" for number in range(GONE))])
             before, began = sum(proxy.calls.values()), time.monotonic()
-            answers = await ask([vcenter], uuids_of(nodes))
-            round_ = judge(nodes, answers, Round(), time.time(), 300)
+            answers = await ask_vcenters([vcenter], uuids_of(nodes))
+            checks_round = judge_nodes(nodes, answers, CheckRound(), time.time(), 300)
             took, calls = time.monotonic() - began, sum(proxy.calls.values()) - before
             print(f"{len(nodes)} nodes checked in {took:.2f} s with {calls} SOAP calls")
             assert all(isinstance(one, Known) for one in answers.values())
-            results = [one.result for one in round_.results.values()]
+            results = [one.result for one in checks_round.results.values()]
             assert results.count(Result.NOT_FOUND) == GONE
             assert results.count(Result.PASSED) == NODES
             assert calls <= 10, dict(proxy.calls)  # wanted are 5 s too; what was measured is in bench/RESULTS.md

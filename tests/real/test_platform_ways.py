@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hostler.platform.driver import BEFORE
+from hostler.platform.csi_driver import BEFORE
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds

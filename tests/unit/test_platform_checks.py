@@ -16,20 +16,20 @@ from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import classify
 from hostler.instant import iso
 from hostler.kube.records import Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Pod
-from hostler.platform.checks import (
+from hostler.platform.conditions import PATIENCE_SECONDS, Seen, decide_conditions
+from hostler.platform.model import CheckRound, NodeCheck, PlacedNode, Result, Scope, State
+from hostler.platform.node_checks import (
     Machine,
     hardware_of,
     in_no_vcenter,
-    judge,
+    judge_nodes,
     next_look,
+    nodes_to_check,
     spelled,
-    to_check,
     uuids_of,
     version_of,
 )
-from hostler.platform.conditions import PATIENCE_SECONDS, Seen, decide_conditions
-from hostler.platform.model import NodeCheck, PlacedNode, Result, Round, Scope, State
-from hostler.platform.stranded import stuck
+from hostler.platform.observe import is_stuck
 from tests.unit.test_platform_scope import GRACE, NOW, TARGET, daemon_set
 
 UUID = "42100fe1-0a04-9eb7-1b73-9a3d4578b557"
@@ -56,24 +56,24 @@ def answered(*machines: Machine) -> dict[str, Fact[Any]]:
     return {"vc": Known(machines, NOW)}
 
 
-def result(answers: dict[str, Fact[Any]], one: PlacedNode | None = None, before: Round | None = None) -> Result:
-    made = judge([one or vm("a")], answers, before or Round(), NOW, GRACE)
+def result(answers: dict[str, Fact[Any]], one: PlacedNode | None = None, before: CheckRound | None = None) -> Result:
+    made = judge_nodes([one or vm("a")], answers, before or CheckRound(), NOW, GRACE)
     return made.results["a"].result
 
 
 def test_a_node_that_claims_anothers_vm_is_not_checked_by_it() -> None:
     """By UUID and name it is `vm`; the other has nothing but the UUID. Of two that have no more, neither passes."""
-    made = judge([vm("vm"), vm("liar")], answered(machine()), Round(), NOW, GRACE)
+    made = judge_nodes([vm("vm"), vm("liar")], answered(machine()), CheckRound(), NOW, GRACE)
     assert {name: one.result for name, one in made.results.items()} == {
         "vm": Result.PASSED,
         "liar": Result.CONTESTED,
     }
     assert made.results["liar"].why.startswith("more than one node claims VM vm: ")
     assert "stronger evidence" in made.results["liar"].why
-    made = judge([vm("a"), vm("liar")], answered(machine()), Round(), NOW, GRACE)
+    made = judge_nodes([vm("a"), vm("liar")], answered(machine()), CheckRound(), NOW, GRACE)
     assert {one.result for one in made.results.values()} == {Result.CONTESTED}
     by_guest = answered(replace(machine(), guest="a.example.com"))
-    made = judge([vm("a"), vm("liar")], by_guest, Round(), NOW, GRACE)
+    made = judge_nodes([vm("a"), vm("liar")], by_guest, CheckRound(), NOW, GRACE)
     assert {name: one.result for name, one in made.results.items()} == {"a": Result.PASSED, "liar": Result.CONTESTED}
 
 
@@ -105,13 +105,15 @@ def test_a_young_node_and_one_without_uuid() -> None:
 
 
 def test_a_silent_vcenter_keeps_the_last_answer_and_says_since_when() -> None:
-    first = judge([vm("a"), vm("b", "4237aaaa-0000-0000-0000-000000000001")], answered(machine()), Round(), NOW, GRACE)
+    first = judge_nodes(
+        [vm("a"), vm("b", "4237aaaa-0000-0000-0000-000000000001")], answered(machine()), CheckRound(), NOW, GRACE
+    )
     assert (first.results["a"].result, first.results["b"].result) == (Result.PASSED, Result.NOT_FOUND)
     silent: dict[str, Fact[Any]] = {"vc": Unknown("no route")}
-    second = judge([vm("a"), vm("b", "4237aaaa-0000-0000-0000-000000000001")], silent, first, NOW + 60, GRACE)
+    second = judge_nodes([vm("a"), vm("b", "4237aaaa-0000-0000-0000-000000000001")], silent, first, NOW + 60, GRACE)
     assert second.results == first.results
     assert (second.at, second.unknown_since) == (NOW, NOW + 60)
-    third = judge([vm("a")], silent, second, NOW + 120, GRACE)
+    third = judge_nodes([vm("a")], silent, second, NOW + 120, GRACE)
     assert third.unknown_since == NOW + 60
     assert result(silent) is Result.UNKNOWN, "nothing was known before"
     assert result({**answered(), "vc2": Unknown("no route")}) is Result.UNKNOWN, "it may be in the silent one"
@@ -120,13 +122,13 @@ def test_a_silent_vcenter_keeps_the_last_answer_and_says_since_when() -> None:
 
 def test_only_linux_nodes_of_vsphere_are_checked_and_asked_for_in_one_go() -> None:
     nodes = [vm("a"), vm("w", os="windows"), PlacedNode(Node(), classify(Node(), NOW, GRACE))]
-    assert [one.name for one in to_check(nodes)] == ["a"]
+    assert [one.name for one in nodes_to_check(nodes)] == ["a"]
     assert uuids_of(nodes[:1]) == {spelled(UUID)}
 
 
 def test_when_to_look_again() -> None:
-    passed = Round({"a": NodeCheck(Result.PASSED, "")}, NOW)
-    failed = Round({"a": NodeCheck(Result.NOT_FOUND, "")}, NOW)
+    passed = CheckRound({"a": NodeCheck(Result.PASSED, "")}, NOW)
+    failed = CheckRound({"a": NodeCheck(Result.NOT_FOUND, "")}, NOW)
     assert next_look(passed, 0) == 3600
     assert [next_look(failed, number) for number in (1, 2, 3, 9, 99)] == [60, 120, 240, 3600, 3600]
 
@@ -162,13 +164,13 @@ KEY = f"{TARGET.namespace}/{TARGET.name}"
 
 
 def conditions(**more: Any) -> dict[str, tuple[Status, str]]:
-    known = {"scopes": [(IN_PLACE, READY)], "round": Round(at=NOW), "to_check": 1, "way": "policy"}
+    known = {"scopes": [(IN_PLACE, READY)], "round": CheckRound(at=NOW), "to_check": 1, "way": "policy"}
     made, _ = decide_conditions(Seen(**{**known, **more}), NOW)
     return {one.type: (one.status, one.reason) for one in made}
 
 
-def checks(**results: Result) -> Round:
-    return Round({name: NodeCheck(one, "") for name, one in results.items()}, NOW)
+def checks(**results: Result) -> CheckRound:
+    return CheckRound({name: NodeCheck(one, "") for name, one in results.items()}, NOW)
 
 
 ALL_WELL = {
@@ -226,8 +228,8 @@ ALL_WELL = {
         ),
         ({"round": checks(a=Result.ESXI_BLOCKS)}, {"Upgradeable": (Status.FALSE, "ESXiBlocksUpgrade")}),
         ({"round": checks(a=Result.YOUNG)}, {"Upgradeable": (Status.UNKNOWN, "NotChecked")}),
-        ({"round": Round(unknown="gone", unknown_since=NOW)}, {"Upgradeable": (Status.UNKNOWN, "NotChecked")}),
-        ({"round": Round(unknown="gone", unknown_since=NOW), "to_check": 0}, {}),
+        ({"round": CheckRound(unknown="gone", unknown_since=NOW)}, {"Upgradeable": (Status.UNKNOWN, "NotChecked")}),
+        ({"round": CheckRound(unknown="gone", unknown_since=NOW), "to_check": 0}, {}),
         ({"foreign": ["bm"]}, {}),
         (
             {"foreign": ["bm"], "strict": True},
@@ -251,9 +253,9 @@ def test_all_failing_nodes_are_named_and_the_message_is_bounded_and_stable() -> 
 
 
 def test_patience_is_waited_for() -> None:
-    _, wake = decide_conditions(Seen([(IN_PLACE, STUCK)], Round(), 0, "x", since={KEY: NOW - 100}), NOW)
+    _, wake = decide_conditions(Seen([(IN_PLACE, STUCK)], CheckRound(), 0, "x", since={KEY: NOW - 100}), NOW)
     assert wake == PATIENCE_SECONDS - 100
-    _, wake = decide_conditions(Seen([(IN_PLACE, STUCK)], Round(), 0, "x"), NOW)
+    _, wake = decide_conditions(Seen([(IN_PLACE, STUCK)], CheckRound(), 0, "x"), NOW)
     assert wake == PATIENCE_SECONDS  # a lag that is seen for the first time
 
 
@@ -264,4 +266,4 @@ def test_a_claim_that_lives_with_its_pod_counts_too() -> None:
             {"name": "c", "emptyDir": {}}]}}, Pod,
     )  # fmt: skip
     assert list(claims_of(pod)) == ["data", "db-0-b"]
-    assert stuck(pod), "it is not ready"
+    assert is_stuck(pod), "it is not ready"

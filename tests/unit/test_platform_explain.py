@@ -21,17 +21,16 @@ from hostler.host.scheduling import REQUIRED
 from hostler.instant import iso
 from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD
 from hostler.kube.records import Metadata, Node, Pod
-from hostler.platform.caches import Caches
+from hostler.platform.admission_policy import LABELS, PREFIX, manifests
+from hostler.platform.conditions import OPERATOR_NAME
 from hostler.platform.controller import CHECKS, SCOPE, Options, PlatformKeeper
+from hostler.platform.csi_driver import BEFORE
 from hostler.platform.decide import Policy
-from hostler.platform.driver import BEFORE
 from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
 from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec, WaySetting
-from hostler.platform.operator_status import NAME as OPERATOR_NAME
-from hostler.platform.policy import LABELS, PREFIX, manifests
-from hostler.platform.stranded import Stranded
-from hostler.platform.targets import DEFAULT_TARGETS, key_of_target
+from hostler.platform.observe import Caches, StrandedPods
+from hostler.platform.scoping import DEFAULT_TARGETS, key_of_target
 from hostler.vsphere.bulk import Checked
 from tests.sizes import examples
 from tests.unit.dry_runs import DryRun, put, writes_of
@@ -142,7 +141,7 @@ def keeper_over(
 ) -> PlatformKeeper:
     return PlatformKeeper(
         caches, PlatformExecutor(caches, run.writer, run.writer, run.recorder), run.recorder, Options(GRACE, policy),
-        vcenters=lambda: vcenters, stranded=Stranded(run.client), displaced=lambda: displaced, metrics=run.metrics,
+        vcenters=lambda: vcenters, stranded=StrandedPods(run.client), displaced=lambda: displaced, metrics=run.metrics,
         changed=lambda: None, wake=lambda key: None, clock=lambda: NOW,
     )  # fmt: skip
 

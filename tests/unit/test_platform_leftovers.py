@@ -8,9 +8,9 @@ from hostler.apis.openshift import ClusterCSIDriver, ClusterCSIDriverSpec
 from hostler.explain.doctor import Level
 from hostler.host.facts import Known, Unknown
 from hostler.kube.records import Metadata
-from hostler.platform.driver import BEFORE
-from hostler.platform.leftovers import Leftovers, findings
+from hostler.platform.csi_driver import BEFORE
 from hostler.platform.model import CSI_DRIVER, POLICY
+from hostler.platform.withdrawal import Leftovers, leftover_findings
 
 MADE = ((POLICY, Metadata(name="hostler-platform-1")),)
 
@@ -35,7 +35,7 @@ def driver(state: str) -> ClusterCSIDriver:
     ],
 )
 def test_the_doctor_names_what_is_left_and_how_it_goes(left: Leftovers, on: bool, levels: list[Level]) -> None:
-    found = list(findings(Known(left, 0.0), on=Known(on, 0.0)))
+    found = list(leftover_findings(Known(left, 0.0), on=Known(on, 0.0)))
     assert [one.level for one in found] == levels
     for one in found:
         if one.level is not Level.FINE:
@@ -43,16 +43,16 @@ def test_the_doctor_names_what_is_left_and_how_it_goes(left: Leftovers, on: bool
 
 
 def test_what_could_not_be_looked_at_is_said() -> None:
-    (found,) = findings(Unknown("may not list clustercsidrivers"), on=Known(False, 0.0))
+    (found,) = leftover_findings(Unknown("may not list clustercsidrivers"), on=Known(False, 0.0))
     assert (found.level, "may not list" in found.why) == (Level.WARNING, True)
     assert "mutatingadmissionpolicies" in found.fix
 
 
 def test_an_operator_that_could_not_be_asked_is_not_one_that_has_it_off() -> None:
-    (found,) = findings(Known(Leftovers(MADE, driver("Unmanaged")), 0.0), on=Unknown("may not get pods/proxy"))
+    (found,) = leftover_findings(Known(Leftovers(MADE, driver("Unmanaged")), 0.0), on=Unknown("may not get pods/proxy"))
     assert found.level is Level.WARNING
     assert "withdraw" not in f"{found.why} {found.fix}"
-    assert list(findings(Known(Leftovers(), 0.0), on=Unknown("may not get pods/proxy"))) == []
+    assert list(leftover_findings(Known(Leftovers(), 0.0), on=Unknown("may not get pods/proxy"))) == []
 
 
 def test_what_would_be_done_is_said_of_each() -> None:

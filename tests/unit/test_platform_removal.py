@@ -10,10 +10,9 @@ import pytest
 from hostler.apis.openshift import ClusterCSIDriver, ClusterCSIDriverSpec
 from hostler.host.platform import classify
 from hostler.kube.records import Metadata, Node
-from hostler.platform.driver import BEFORE
-from hostler.platform.look import node_deletion
+from hostler.platform.csi_driver import BEFORE, Refusal, Use, decide_removal
 from hostler.platform.model import CSI_DRIVER, PlacedNode
-from hostler.platform.removal import Refusal, Use, decide_removal
+from hostler.platform.status import node_deletion
 
 
 def driver(state: str = "Managed", **annotations: str) -> ClusterCSIDriver:

@@ -17,14 +17,25 @@ from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import REQUIRED, labels_fit, required_terms
 from hostler.instant import iso
 from hostler.kube.records import ManagedField, ManagedMetadata, Metadata, Node, NodeInfo, NodeSpec, NodeStatus, Taint
-from hostler.platform.driver import BEFORE, decide_driver
-from hostler.platform.look import ScopeLine
+from hostler.platform.admission_policy import PREFIX, as_wanted, manifests, patch_expression
+from hostler.platform.csi_driver import BEFORE, decide_driver
+from hostler.platform.decide import decide_taint, other_clouds
 from hostler.platform.model import MANAGER, DaemonSet, DaemonSetSpec, PlacedNode, Scope, State, Template, UpdateStrategy
-from hostler.platform.policy import PREFIX, as_wanted, manifests, patch_expression
-from hostler.platform.scope import add_rule, describe_rule, find_flaw, has_rule, without_rule
-from hostler.platform.scoping import ScopeFacts, decide_scope, find_lag
-from hostler.platform.taints import decide_taint, other_clouds
-from hostler.platform.targets import DEFAULT_TARGETS, key_of_target, resolve, targets_of
+from hostler.platform.scoping import (
+    DEFAULT_TARGETS,
+    ScopeFacts,
+    add_rule,
+    decide_scope,
+    describe_rule,
+    find_flaw,
+    find_lag,
+    has_rule,
+    key_of_target,
+    resolve,
+    targets_of,
+    without_rule,
+)
+from hostler.platform.status import ScopeLine
 
 NOW, GRACE = 1_000_000.0, 300.0
 TARGET = DEFAULT_TARGETS[1]

@@ -63,7 +63,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
     from hostler.kube.records import Node
     from hostler.metal.migration import leftovers as metal
     from hostler.metal.migration.stored_versions import read_definitions, stored_version_findings
-    from hostler.platform import leftovers
+    from hostler.platform import withdrawal
     from hostler.reclaim import findings as reclaim
 
     async def nodes() -> tuple[Node, ...]:
@@ -89,7 +89,8 @@ async def _look(client: Client, settings: Settings) -> Facts:
     asked = await _known(status)
     told = await _told(client, settings) if isinstance(asked, Known) else {}
     seen = await _known(nodes)
-    left, agents = await _known(lambda: leftovers.find(client)), await _known(lambda: reclaim.find_kept_agents(client))
+    left = await _known(lambda: withdrawal.find_leftovers(client))
+    agents = await _known(lambda: reclaim.find_kept_agents(client))
     hosts, unlabelled = (
         await _known(lambda: metal.find_leftovers(client)),
         await _known(lambda: metal.find_unlabelled(client)),
@@ -113,7 +114,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
         capabilities=(
             *(await _followed(client, settings) if working else ()),
             *left_behind("maintenance", begun(seen), on=maintenance_on),
-            *leftovers.findings(left, on=platform_on),
+            *withdrawal.leftover_findings(left, on=platform_on),
             *left_behind("reclaim", agents, on=reclaim_on),
             *reclaim.findings(await _known(lambda: reclaim.look(client)), told, on=reclaim_on),
             *metal.leftover_findings(hosts, unlabelled, on=metal_on),

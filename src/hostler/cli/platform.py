@@ -27,7 +27,7 @@ def group() -> None:
 def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """Show nodes by class, scoped DaemonSets and where they may run, and what the operator last said of both."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.platform.look import status_of
+    from hostler.platform.status import status_of
 
     found = ask_cluster(settings, lambda client: status_of(client, settings[UNINITIALISED_GRACE_SECONDS]))
     if output is Output.JSON:
@@ -70,9 +70,9 @@ def withdraw(
     DaemonSets stays until their owners write them anew.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.platform import leftovers
+    from hostler.platform import withdrawal
 
-    left = ask_cluster(settings, leftovers.find)
+    left = ask_cluster(settings, withdrawal.find_leftovers)
     done = left.said()
     if done:
         refuse_while_on(settings, "platform", yes=yes)
@@ -80,7 +80,7 @@ def withdraw(
             print_note(f"{line}.")
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
-        ask_cluster(settings, lambda client: leftovers.take_back(client, left))
+        ask_cluster(settings, lambda client: withdrawal.take_back_leftovers(client, left))
     if output is Output.JSON:
         print_json({"done": done})
     else:
@@ -103,18 +103,18 @@ def remove_driver(
     classes in use refuse it, by name.
     """
     from hostler.cli.cluster import ask_cluster
-    from hostler.platform import removal
+    from hostler.platform import csi_driver, withdrawal
 
-    found = ask_cluster(settings, removal.find_driver)
-    verdict = removal.decide_removal(driver, found, ask_cluster(settings, removal.find_use))
+    found = ask_cluster(settings, withdrawal.find_driver)
+    verdict = csi_driver.decide_removal(driver, found, ask_cluster(settings, withdrawal.find_use))
     if verdict.refused is not None or found is None:
         raise Complaint(verdict.why, hint=verdict.hint, code=Exit.REFUSED)
     print_note(verdict.why)
     if not verdict.done:
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
-        ask_cluster(settings, lambda client: removal.remove_driver(client, found))
+        ask_cluster(settings, lambda client: withdrawal.remove_driver(client, found))
     if output is Output.JSON:
         print_json({"driver": driver, "removed": True})
     else:
-        print_note(f"It is put back with: {removal.PUT_BACK}")
+        print_note(f"It is put back with: {csi_driver.PUT_BACK}")

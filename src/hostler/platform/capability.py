@@ -17,16 +17,14 @@ from hostler.kube.kinds import DAEMON_SET
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
 from hostler.platform import settings as say
-from hostler.platform.caches import Caches
+from hostler.platform.conditions import OPERATOR_NAME
 from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformKeeper
 from hostler.platform.decide import Policy
 from hostler.platform.executor import PlatformExecutor
-from hostler.platform.explain import PlatformExplainers
-from hostler.platform.host_layers import PlatformSource
+from hostler.platform.explain import PlatformExplainers, PlatformSource
 from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec, WaySetting
-from hostler.platform.operator_status import NAME as OPERATOR_NAME
-from hostler.platform.stranded import Stranded
-from hostler.platform.targets import chooses
+from hostler.platform.observe import Caches, StrandedPods
+from hostler.platform.scoping import chooses
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
 from hostler.shared import Shared
 
@@ -61,7 +59,7 @@ class PlatformCapability(Capability):
         executor = PlatformExecutor(self.caches, writers.of("platform"), back, shared.recorder)
         self._keeper = PlatformKeeper(
             self.caches, executor, shared.recorder, options, vcenters=lambda: shared.vcenters,
-            stranded=Stranded(client), displaced=lambda: writers.guard.displaced("platform"), metrics=metrics,
+            stranded=StrandedPods(client), displaced=lambda: writers.guard.displaced("platform"), metrics=metrics,
             changed=shared.changed,
             wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip

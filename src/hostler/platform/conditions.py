@@ -1,15 +1,19 @@
-"""Available, Progressing, Degraded, Upgradeable: stable, bounded messages for the owner. Pure."""
+"""Available, Progressing, Degraded, Upgradeable, and the ClusterOperator that shows them on OpenShift. Pure.
+
+Messages are stable and bounded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hostler import __version__
+from hostler.apis.openshift import CLUSTER_OPERATOR, ClusterOperator
 from hostler.host.conditions import Condition, Status, count, cut, names
 from hostler.instant import Instant, iso
-from hostler.platform.model import NOWHERE, DaemonSet, NodeCheck, Result, Round, Scope, State
-from hostler.platform.scoping import find_lag
-from hostler.platform.targets import key_of_target
+from hostler.platform.model import NOWHERE, CheckRound, DaemonSet, NodeCheck, Result, Scope, State, Verb, Write
+from hostler.platform.scoping import find_lag, key_of_target
 
 AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
 STRANDED = "PodsStranded"
@@ -31,7 +35,7 @@ class Seen:
     """What the conditions are made from. `since`: when we first saw a DaemonSet lag, by key and our own clock."""
 
     scopes: Sequence[tuple[Scope, DaemonSet | None]]
-    round: Round
+    round: CheckRound
     to_check: int
     way: str
     foreign: Sequence[str] = ()
@@ -169,3 +173,34 @@ def _of(nodes: Sequence[str]) -> str:
 
 def _say(type: str, status: Status, reason: str, message: str) -> Condition:
     return Condition(type=type, status=status, reason=reason, message=cut(message))
+
+
+OPERATOR_NAME = "hostler-platform"
+
+
+def operator_writes(there: ClusterOperator | None, conditions: Sequence[Condition]) -> tuple[Write, ...]:
+    """One object, created if it is missing; its status is written only when a condition changed."""
+    shown = [one for one in conditions if one.type in TYPES]
+    writes = []
+    if there is None:
+        body = {"metadata": {"name": OPERATOR_NAME}, "spec": {}}
+        writes.append(Write(Verb.CREATE, CLUSTER_OPERATOR, OPERATOR_NAME, "it says how we are", body=body))
+    before = there.status.conditions or () if there is not None else ()
+    listed = [
+        {
+            "type": one.type,
+            "status": str(one.status),
+            "reason": one.reason,
+            "message": one.message,
+            "lastTransitionTime": one.last_transition_time,
+        }
+        for one in shown
+    ]
+    said = [(one.type, one.status, one.reason, one.message) for one in before]
+    if said != [(one.type, str(one.status), one.reason, one.message) for one in shown]:
+        status = {"conditions": listed, "versions": [{"name": "operator", "version": __version__}]}
+        why = "a condition changed"
+        writes.append(
+            Write(Verb.PATCH, CLUSTER_OPERATOR, OPERATOR_NAME, why, body={"status": status}, subresource="status")
+        )
+    return tuple(writes)

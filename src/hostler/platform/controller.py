@@ -24,21 +24,26 @@ from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, POD
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import key_of
-from hostler.platform import checks
-from hostler.platform.caches import Caches
-from hostler.platform.decide import Decision, Facts, OperatorFacts, Policy, decide_platform
-from hostler.platform.driver import DriverFacts
+from hostler.platform import node_checks
+from hostler.platform.admission_policy import PolicyFacts
+from hostler.platform.conditions import OPERATOR_NAME
+from hostler.platform.csi_driver import DriverFacts
+from hostler.platform.decide import (
+    Decision,
+    Facts,
+    OperatorFacts,
+    Policy,
+    TaintVerdict,
+    decide,
+    decide_taint,
+    other_clouds,
+    waits_for_provider,
+)
 from hostler.platform.executor import PlatformExecutor
-from hostler.platform.gauges import PlatformGauges
-from hostler.platform.model import CSI_DRIVER, PlacedNode, Result, Round, State, StrandedPod, Write
-from hostler.platform.operator_status import NAME as OPERATOR_NAME
-from hostler.platform.policy import PolicyFacts
-from hostler.platform.scope import describe_rule, has_rule
-from hostler.platform.scoping import ScopeFacts, find_lag
-from hostler.platform.stranded import Stranded
-from hostler.platform.taints import TaintVerdict, decide_taint, other_clouds, waits_for_provider
-from hostler.platform.targets import key_of_target, resolve, targets_of
-from hostler.platform.vcenters import VmSource, ask
+from hostler.platform.model import CSI_DRIVER, CheckRound, PlacedNode, Result, State, StrandedPod, Write
+from hostler.platform.observe import Caches, StrandedPods, VmSource, ask_vcenters
+from hostler.platform.scoping import ScopeFacts, describe_rule, find_lag, has_rule, key_of_target, resolve, targets_of
+from hostler.platform.status import PlatformMetrics
 
 log = structlog.get_logger("hostler.platform")
 
@@ -66,7 +71,7 @@ class PlatformKeeper:
         options: Options,
         *,
         vcenters: Callable[[], Sequence[VmSource]],
-        stranded: Stranded,
+        stranded: StrandedPods,
         displaced: Callable[[], bool],
         metrics: Metrics,
         changed: Callable[[], None],
@@ -78,8 +83,8 @@ class PlatformKeeper:
         `displaced`: the CSI operator is at work, and we do not write beside it.
         """
         self.caches = caches
-        self.round = Round()
-        self.answers: checks.Answers = {}
+        self.round = CheckRound()
+        self.answers: node_checks.Answers = {}
         self._asked: frozenset[str] = frozenset()  # the UUIDs they are about
         self.conditions: Sequence[Condition] = ()
         self.stranded: tuple[StrandedPod, ...] = ()
@@ -89,7 +94,7 @@ class PlatformKeeper:
         self._reverts = RevertLog()
         self._since: dict[str, Instant] = {}  # DaemonSet -> when we first saw it lag
         self._failures = 0
-        self._gauges = PlatformGauges(metrics)
+        self._gauges = PlatformMetrics(metrics)
 
     # -- observing
 
@@ -138,9 +143,9 @@ class PlatformKeeper:
         return ScopeFacts(target, current, nodes, reverts, store.unreadable.get(key, ""), self._options.grace)
 
     def _in_none(self, one: PlacedNode) -> Fact[bool]:
-        if self._vcenters() and not checks.uuids_of([one]) <= self._asked:
+        if self._vcenters() and not node_checks.uuids_of([one]) <= self._asked:
             return Unknown("vCenter was not asked about it yet")
-        return checks.in_no_vcenter(one.node, self.answers)
+        return node_checks.in_no_vcenter(one.node, self.answers)
 
     # -- deciding
 
@@ -148,7 +153,7 @@ class PlatformKeeper:
         """What is decided about every scoped DaemonSet and what guards it now."""
         now = self._clock()
         facts = self._facts(now)
-        return facts, decide_platform(facts, self._options.policy, now)
+        return facts, decide(facts, self._options.policy, now)
 
     def decide_taint(self, one: PlacedNode, clouds: Sequence[str]) -> TaintVerdict | None:
         return decide_taint(one, self._in_none(one), wanted=self._options.remove_taint, clouds=clouds)
@@ -210,13 +215,13 @@ class PlatformKeeper:
 
     async def _check(self) -> float | None:
         nodes = self.placed()
-        waiting, wanted = [one for one in nodes if waits_for_provider(one)], checks.to_check(nodes)
+        waiting, wanted = [one for one in nodes if waits_for_provider(one)], node_checks.nodes_to_check(nodes)
         if wanted or any(one.found.kind is Class.FOREIGN for one in waiting):
-            about = checks.uuids_of([*wanted, *waiting])
-            self.answers, self._asked = await ask(self._vcenters(), about), about
-            self.round = checks.judge(nodes, self.answers, self.round, self._clock(), self._options.grace)
+            about = node_checks.uuids_of([*wanted, *waiting])
+            self.answers, self._asked = await ask_vcenters(self._vcenters(), about), about
+            self.round = node_checks.judge_nodes(nodes, self.answers, self.round, self._clock(), self._options.grace)
         else:
-            self.round = Round(at=self._clock())
+            self.round = CheckRound(at=self._clock())
         well = not self.round.unknown and all(one.result is Result.PASSED for one in self.round.results.values())
         self._failures = 0 if well else self._failures + 1
         self._wake(SCOPE)
@@ -225,7 +230,7 @@ class PlatformKeeper:
         clouds = other_clouds(nodes)
         verdicts = ((one.name, self.decide_taint(one, clouds)) for one in nodes)
         await self._executor.carry_out([found.writes(name) for name, found in verdicts if found is not None])
-        return min([checks.next_look(self.round, self._failures), *self._ageing(nodes)])
+        return min([node_checks.next_look(self.round, self._failures), *self._ageing(nodes)])
 
     def _ageing(self, nodes: Sequence[PlacedNode]) -> Iterator[float]:
         """When a young node stops being young: then another class, or a failed check, is due."""

@@ -1,4 +1,4 @@
-"""Everything that is written about the scoped DaemonSets in one pass, with the conditions that it leads to. Pure.
+"""Everything that is written about scoped DaemonSets and taints, with the conditions that it leads to. Pure.
 
 The controller carries the decision out, `explain` and `plan` show it. A step is a sequence of writes that depend on
 each other; a step that fails does not keep the next ones back.
@@ -6,24 +6,26 @@ each other; a step that fails does not keep the next ones back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hostler.apis.fleet import ScopedDaemonSet
 from hostler.apis.openshift import ClusterOperator
-from hostler.host.conditions import Condition, set_conditions
-from hostler.host.platform import Class
+from hostler.host.conditions import Condition, names, set_conditions
+from hostler.host.facts import Fact, Known, Unknown
+from hostler.host.platform import UNINITIALIZED, Class
 from hostler.host.reverts import RevertLimits
 from hostler.instant import Instant
-from hostler.kube.kinds import DAEMON_SET
-from hostler.platform.checks import to_check
-from hostler.platform.conditions import Seen, decide_conditions
-from hostler.platform.driver import DriverFacts, DriverVerdict, judge_driver
+from hostler.kube.kinds import DAEMON_SET, NODE
+from hostler.platform.admission_policy import PolicyFacts, policy_writes
+from hostler.platform.conditions import Seen, decide_conditions, operator_writes
+from hostler.platform.csi_driver import DriverFacts, DriverVerdict, judge_driver
 from hostler.platform.model import (
     NO_POLICIES,
+    CheckRound,
     News,
     PlacedNode,
-    Round,
     Scope,
     State,
     StrandedPod,
@@ -32,11 +34,8 @@ from hostler.platform.model import (
     WaySetting,
     Write,
 )
-from hostler.platform.operator_status import operator_writes
-from hostler.platform.policy import PolicyFacts, policy_writes
-from hostler.platform.scope import describe_rule
-from hostler.platform.scoping import ScopeFacts, decide_scope
-from hostler.platform.targets import OPENSHIFT_DRIVER, key_of_target
+from hostler.platform.node_checks import nodes_to_check
+from hostler.platform.scoping import OPENSHIFT_DRIVER, ScopeFacts, decide_scope, describe_rule, key_of_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Facts:
     policies: PolicyFacts
     driver: DriverFacts
     operator: OperatorFacts
-    round: Round = field(default_factory=Round)
+    round: CheckRound = field(default_factory=CheckRound)
     since: Mapping[str, Instant] = field(default_factory=dict)  # when we first saw a DaemonSet lag, by key
     stranded: Sequence[StrandedPod] = ()
     conditions: Sequence[Condition] = ()  # as they were
@@ -86,7 +85,7 @@ class Decision:
         return tuple(write for step in self.steps for write in step)
 
 
-def decide_platform(facts: Facts, policy: Policy, now: Instant) -> Decision:
+def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
     """Decide about every scoped DaemonSet, what guards it, and what is reported of it."""
     way = _way(policy, facts)
     scopes = tuple(decide_scope(one, policy.limits, now) for one in facts.scopes)
@@ -150,8 +149,69 @@ def _conditions(
     foreign = sorted(one.name for one in facts.nodes if one.found.kind is Class.FOREIGN)
     there = [(scope, one.current) for scope, one in zip(scopes, facts.scopes, strict=True)]
     seen = Seen(
-        there, facts.round, len(to_check(facts.nodes)), way, foreign, policy.strict, facts.since,
+        there, facts.round, len(nodes_to_check(facts.nodes)), way, foreign, policy.strict, facts.since,
         [str(one) for one in facts.stranded],
     )  # fmt: skip
     made, wake = decide_conditions(seen, now)
     return set_conditions(facts.conditions, made, now), wake
+
+
+# Schemes of providerIDs behind which no cloud provider stands that initialises nodes.
+NO_CLOUD = frozenset(("agent", "baremetalhost", "byoh", "kind", "kwok", "maas", "metal3", "sidero", "tinkerbell"))
+
+
+@dataclass(frozen=True, slots=True)
+class TaintVerdict:
+    """Whether a node's taint is taken away: the JSON patch, or nothing and why."""
+
+    patch: tuple[dict[str, Any], ...] | None
+    why: str
+
+    def writes(self, node: str) -> tuple[Write, ...]:
+        if self.patch is None:
+            return ()
+        news = News("Normal", "TaintRemoved", f"The taint {UNINITIALIZED} was taken away: {self.why}.")
+        return (Write(Verb.PATCH, NODE, node, self.why, body=self.patch, news=news),)
+
+
+def waits_for_provider(one: PlacedNode) -> bool:
+    """Whether it has the taint that its cloud provider takes away."""
+    return any(taint.key == UNINITIALIZED for taint in one.node.spec.taints)
+
+
+def other_clouds(nodes: Iterable[PlacedNode]) -> list[str]:
+    """Clouds beside vSphere that have nodes here: their providers may initialise further ones."""
+    return sorted({one.found.platform for one in nodes if one.found.kind is Class.OTHER} - NO_CLOUD)
+
+
+def decide_taint(
+    one: PlacedNode, in_none: Fact[bool], *, wanted: bool, clouds: Sequence[str] = ()
+) -> TaintVerdict | None:
+    """A foreign node waits for a cloud provider that will never come: take its taint away. None: it has no taint.
+
+    Only where every vCenter was asked and has no such VM, and no other cloud (`clouds`) has nodes here: a node that a
+    cloud provider will initialise keeps it.
+    """
+    found = [number for number, taint in enumerate(one.node.spec.taints) if taint.key == UNINITIALIZED]
+    if not found:
+        return None
+    if one.found.kind is not Class.FOREIGN:
+        return TaintVerdict(None, f"its taint stays: {one.found.why}")
+    if not wanted:
+        return TaintVerdict(None, "its taint stays: HOSTLER_PLATFORM_REMOVE_TAINT is off")
+    if clouds:
+        return TaintVerdict(None, f"its taint stays: there are nodes of {names(clouds)}, whose provider may yet come")
+    match in_none:
+        case Unknown(why):
+            return TaintVerdict(None, f"its taint stays: {why}")
+        case Known(False):
+            return TaintVerdict(None, "its taint stays: it is a VM in vCenter, and its cloud provider may yet come")
+    at, meta = f"/spec/taints/{found[0]}", one.node.metadata
+    # The version: a providerID that was written a moment ago means that a cloud provider will initialise the node.
+    patch = (
+        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+        {"op": "test", "path": f"{at}/key", "value": UNINITIALIZED},
+        {"op": "remove", "path": at},
+    )
+    return TaintVerdict(patch, "no cloud provider will initialise it: it has no providerID and is in no vCenter")

@@ -10,8 +10,8 @@ from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, NODE
 from hostler.kube.writer import Writer
-from hostler.platform.caches import Caches
 from hostler.platform.model import MANAGER, Verb, Write
+from hostler.platform.observe import Caches
 
 # What an Event says was being done.
 _ACTIONS = {DAEMON_SET: "Scope", CLUSTER_CSI_DRIVER: "Manage", NODE: "Initialise"}

@@ -1,20 +1,20 @@
-"""Explains a node, a scoped DaemonSet, and everything that platform would write now."""
+"""Explains a node, a scoped DaemonSet, and everything that platform would write now; and its notes on hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.host.conditions import names
 from hostler.instant import iso
+from hostler.inventory.model import Host, Layer
+from hostler.inventory.sources import Source
 from hostler.kube.client import Gate
 from hostler.platform.controller import PlatformKeeper
-from hostler.platform.model import PlacedNode, Scope, State, Write
-from hostler.platform.scope import describe_rule
-from hostler.platform.scoping import find_lag
-from hostler.platform.taints import other_clouds
-from hostler.platform.targets import key_of_target
+from hostler.platform.decide import other_clouds
+from hostler.platform.model import PlacedNode, Result, Scope, State, Write
+from hostler.platform.scoping import describe_rule, find_lag, key_of_target
 
 CLUSTER = "cluster"
 
@@ -115,3 +115,23 @@ def _may_run(scope: Scope, name: str) -> RuleSeen:
 def _outcome(one: PlacedNode, rules: list[RuleSeen]) -> str:
     first = rules[0]
     return f"{one.name} is {one.found.kind}; its check: {first.outcome}. {first.why}"
+
+
+class PlatformSource(Source):
+    """It shows no hosts; what it knows of one is told where that host is asked for."""
+
+    def __init__(self, keeper: PlatformKeeper) -> None:
+        self._keeper = keeper
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Nothing of it is in a layer."""
+
+    def take(self) -> Mapping[str, Layer | None]:
+        return {}
+
+    def notes(self, host: Host) -> tuple[str, ...]:
+        checked = self._keeper.round.results.get(host.node)
+        failed = checked is not None and checked.result is not Result.PASSED
+        check = (f"Its platform check: {checked.result}. {checked.why}.",) if checked is not None and failed else ()
+        pods = (pod for pod in self._keeper.stranded if host.node and pod.node == host.node)
+        return (*check, *(f"A pod needs a driver that its node lacks: {pod}." for pod in pods))

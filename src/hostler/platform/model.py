@@ -118,7 +118,7 @@ class NodeCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class CheckRound:
     """The last answer of the node checks, kept while vCenter does not answer. Instants are our own clock's."""
 
     results: Mapping[str, NodeCheck] = field(default_factory=dict)
@@ -206,3 +206,7 @@ class Write:
         """As `hostler explain` names it."""
         name = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.kind.kind.lower()}/{name}"
+
+
+# CEL has no index in a comprehension of every version; a DaemonSet with more terms than this is named as such.
+MOST_TERMS = 32

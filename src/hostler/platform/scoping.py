@@ -1,24 +1,147 @@
-"""What is done about one scoped DaemonSet. Pure.
+"""Which DaemonSets belong only on one platform, the rule that keeps them there, and what is done about each. Pure.
 
+The rule is one expression, ANDed into every term of the required node affinity: terms are alternatives, so it must be
+in each. A user's own terms stay. A term with nothing in it matches no node, and stays that way.
 Invariant: the rule is never written where it would take the DaemonSet from a node of its own platform, or from every
 node it has; after a few reverts within some minutes we stop and name the other writer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hostler.apis.fleet import ScopedDaemonSet
+import msgspec
+
+from hostler.apis.fleet import PlatformPolicy, ScopedDaemonSet
 from hostler.host.conditions import count, names
 from hostler.host.platform import Class
 from hostler.host.reverts import Revert, RevertLimits, last_writer
-from hostler.host.scheduling import REQUIRED, Term, labels_fit
+from hostler.host.scheduling import REQUIRED, Term, is_empty_term, labels_fit, required_terms
 from hostler.instant import Instant, parse
-from hostler.platform.model import MANAGER, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
-from hostler.platform.policy import MOST_TERMS
-from hostler.platform.scope import add_rule, describe_rule, find_flaw, has_rule, without_rule
+from hostler.kube.records import Metadata, key_of
+from hostler.platform.model import MANAGER, MOST_TERMS, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
+from hostler.selectors import is_label_key, is_label_value
+
+# The vSphere CSI node DaemonSet as OpenShift names it, and as upstream does.
+OPENSHIFT_DRIVER = ScopedDaemonSet(namespace="openshift-cluster-csi-drivers", name="vmware-vsphere-csi-driver-node")
+DEFAULT_TARGETS = (OPENSHIFT_DRIVER, ScopedDaemonSet(namespace="vmware-system-csi", name="vsphere-csi-node"))
+
+
+def targets_of(policy: PlatformPolicy) -> tuple[ScopedDaemonSet, ...]:
+    """What the Fleet names; the vSphere CSI driver where it names nothing. An empty list names none."""
+    return DEFAULT_TARGETS if policy.daemon_sets is None else policy.daemon_sets
+
+
+def chooses(entry: ScopedDaemonSet, about: Metadata) -> bool:
+    """Whether an entry is about this DaemonSet. Without a namespace it is about those of every namespace."""
+    if entry.namespace and entry.namespace != about.namespace:
+        return False
+    if entry.labels:
+        return entry.labels.items() <= about.labels.items()
+    return bool(entry.name) and entry.name == about.name
+
+
+def resolve(entries: Sequence[ScopedDaemonSet], there: Iterable[Metadata]) -> list[ScopedDaemonSet]:
+    """One target per DaemonSet, with its namespace and name; an entry that chooses none that is there stays itself."""
+    found: dict[str, tuple[int, ScopedDaemonSet]] = {}
+    for about in there:
+        for number, entry in enumerate(entries):
+            if chooses(entry, about):
+                named = msgspec.structs.replace(entry, namespace=about.namespace, name=about.name, labels={})
+                found[key_of(about)] = (number, named)
+                break
+    chosen = {number for number, _ in found.values()}
+    absent = [(number, entry) for number, entry in enumerate(entries) if number not in chosen]
+    made: dict[str, tuple[int, ScopedDaemonSet]] = {}
+    for number, target in (*found.values(), *absent):
+        made.setdefault(key_of_target(target), (number, target))  # a later entry of the same one does not count
+    return [target for _, target in sorted(made.values(), key=lambda one: (one[0], key_of_target(one[1])))]
+
+
+def key_of_target(target: ScopedDaemonSet) -> str:
+    """`NAMESPACE/NAME`; of an entry by label that chose none yet, `NAMESPACE/KEY=VALUE`, with * for any namespace."""
+    labels = ",".join(f"{key}={value}" for key, value in sorted(target.labels.items()))
+    return f"{target.namespace or '*'}/{target.name or labels}"
+
+
+def expression(target: ScopedDaemonSet) -> dict[str, Any]:
+    """The rule as Kubernetes writes it."""
+    made: dict[str, Any] = {"key": target.key, "operator": target.operator}
+    if target.values:
+        made["values"] = list(target.values)
+    return made
+
+
+def describe_rule(target: ScopedDaemonSet) -> str:
+    """`node.kubernetes.io/instance-type Exists`."""
+    return " ".join((target.key, target.operator, ",".join(target.values))).strip()
+
+
+def find_flaw(target: ScopedDaemonSet) -> str:
+    """Why Kubernetes would take no DaemonSet with this rule; "" where it would.
+
+    A policy that puts such a rule into every write would lock its owner out.
+    """
+    if not is_label_key(target.key):
+        return f'"{target.key}" can be no label\'s key'
+    if (target.operator in ("In", "NotIn")) is not bool(target.values):
+        return f"{target.operator} needs {'no' if target.values else 'some'} values"
+    wrong = [one for one in target.values if not is_label_value(one)]
+    return f'"{wrong[0]}" can be no label\'s value' if wrong else ""
+
+
+def has_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> bool:
+    """Whether the rule is in force: there are terms, and it is in each that can match anything."""
+    terms = required_terms(affinity)
+    return terms is not None and all(is_empty_term(one) or _has(one, target) for one in terms)
+
+
+def add_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> list[dict[str, Any]]:
+    """The terms with the rule in each; a second time changes nothing."""
+    rule = expression(target)
+    terms = required_terms(affinity)
+    if terms is None:
+        return [{"matchExpressions": [rule]}]
+    return [
+        dict(one)
+        if is_empty_term(one) or _has(one, target)
+        else {**one, "matchExpressions": [*(one.get("matchExpressions") or ()), rule]}
+        for one in terms
+    ]
+
+
+def _has(term: Term, target: ScopedDaemonSet) -> bool:
+    wanted = expression(target)
+    return any(_same(one, wanted) for one in term.get("matchExpressions") or ())
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    def read(rule: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
+        return rule.get("key"), rule.get("operator"), sorted(_texts(rule.get("values")))
+
+    return read(one) == read(other)
+
+
+def _texts(values: Iterable[Any] | None) -> list[str]:
+    return [str(one) for one in values or ()]
+
+
+def without_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> Sequence[Term] | None:
+    """The terms without the rule: what the DaemonSet's owner asked for. None: every node."""
+    terms = required_terms(affinity)
+    if terms is None:
+        return None
+    wanted = expression(target)
+    left = []
+    for one in terms:
+        kept = [rule for rule in one.get("matchExpressions") or () if not _same(rule, wanted)]
+        bare = {**one, "matchExpressions": kept}
+        if is_empty_term(bare) and not is_empty_term(one):
+            return None  # nothing but the rule stood there
+        left.append(bare)
+    return tuple(left)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,85 @@
-"""Pods that need the vSphere CSI driver and wait or crash on a node that has none: found and named.
-
-Only claims of pods that are not ready on such nodes are asked of the API server, each once in a while.
-"""
+"""What platform reads: caches, the VMs of nodes by one bulk read per vCenter, and pods that lack their driver."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from hostler.apis.openshift import ClusterCSIDriver, ClusterOperator
 from hostler.drain.observe import claims_of
+from hostler.host.facts import Fact, then
 from hostler.instant import Instant
+from hostler.kube.cache import Unread, first_unread
 from hostler.kube.client import Client
 from hostler.kube.errors import ApiError, Unreachable
-from hostler.kube.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
-from hostler.kube.records import Metadata, Pod, PodConditionType, PodPhase, Record, key_of
-from hostler.platform.model import CSI_DRIVER
+from hostler.kube.kinds import FLEET, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, Kind
+from hostler.kube.records import Metadata, Node, Pod, PodConditionType, PodPhase, Record, key_of
+from hostler.kube.watch import Watch
+from hostler.platform.model import CSI_DRIVER, DaemonSet, PolicySpec
+from hostler.platform.node_checks import Machine, spelled
+from hostler.safety.guard import FleetWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What platform reads. Nodes, pods and the Fleet are shared with the other capabilities."""
+
+    daemon_sets: Watch[DaemonSet]
+    policies: Watch[PolicySpec]
+    bindings: Watch[PolicySpec]
+    operators: Watch[ClusterOperator]
+    drivers: Watch[ClusterCSIDriver]
+    nodes: Watch[Node]
+    pods: Watch[Pod]
+    fleet: FleetWatch
+
+    def own(self) -> Iterator[Watch[Any]]:
+        """The watches that only platform needs."""
+        yield from (self.daemon_sets, self.policies, self.bindings, self.operators, self.drivers)
+
+    @property
+    def by_kind(self) -> dict[Kind, Watch[Any]]:
+        """The watches of everything that is written."""
+        return {one.kind: one for one in (*self.own(), self.nodes)}
+
+    def unread(self) -> Unread | None:
+        unread = first_unread((*self.own(), self.nodes, self.pods))
+        return unread if unread or self.fleet.store.synced else Unread(FLEET, only=True)
+
+
+if TYPE_CHECKING:  # the vCenter client costs memory, and an operator without a vCenter does not need it
+    from hostler.vsphere.bulk import Checked
+
+
+class VmSource(Protocol):
+    """What we need of a vCenter; `vsphere.vcenter.VCenter` is the real one."""
+
+    @property
+    def name(self) -> str: ...
+    async def check_nodes(self, uuids: Collection[str]) -> Fact[list[Checked]]: ...
+
+
+async def ask_vcenters(vcenters: Sequence[VmSource], uuids: Collection[str]) -> dict[str, Fact[Sequence[Machine]]]:
+    """The answer of each vCenter by its name; one that does not answer is Unknown, with its reason."""
+    answers = await asyncio.gather(*(one.check_nodes(uuids) for one in vcenters))
+    return {
+        one.name: then(answer, partial(_machines, vcenter=one.name))
+        for one, answer in zip(vcenters, answers, strict=True)
+    }
+
+
+def _machines(found: Sequence[Checked], vcenter: str) -> Sequence[Machine]:
+    return tuple(
+        Machine(spelled(one.uuid), one.name, one.hardware_version, one.esxi_version, vcenter, one.vm, one.guest)
+        for one in found
+    )
+
 
 log = structlog.get_logger("hostler.platform")
 
@@ -58,14 +121,14 @@ class Volume(Record, frozen=True):
         return (csi is not None and csi.driver == CSI_DRIVER) or self.spec.vsphere_volume is not None
 
 
-def stuck(pod: Pod) -> bool:
+def is_stuck(pod: Pod) -> bool:
     """It is on a node, is meant to run, and is not ready."""
     if pod.metadata.deletion_timestamp or pod.status.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
         return False
     return not any(one.type is PodConditionType.READY and one.status == "True" for one in pod.status.conditions)
 
 
-class Stranded:
+class StrandedPods:
     """Remembers since when a pod is stuck and which driver a claim needs."""
 
     def __init__(self, client: Client, clock: Callable[[], Instant] = time.time) -> None:
@@ -80,7 +143,7 @@ class Stranded:
         The second answer: some are stuck but not for long enough, so look again soon.
         """
         now = self._clock()
-        those = [pod for pod in pods if stuck(pod)]
+        those = [pod for pod in pods if is_stuck(pod)]
         self._since = {pod.metadata.uid: self._since.get(pod.metadata.uid, now) for pod in those}
         self._drivers = {key: one for key, one in self._drivers.items() if now - one[0] < REMEMBER_SECONDS}
         found, soon, lookups = [], False, LOOKUPS_MOST

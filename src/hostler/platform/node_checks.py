@@ -13,7 +13,7 @@ from hostler.host.identity import Doubt, claimant_of, node_uuids
 from hostler.host.platform import Class
 from hostler.instant import Instant, parse
 from hostler.kube.records import Node
-from hostler.platform.model import NodeCheck, PlacedNode, Result, Round
+from hostler.platform.model import CheckRound, NodeCheck, PlacedNode, Result
 from hostler.uuids import canonical
 
 HARDWARE_LEAST = 15
@@ -39,7 +39,7 @@ class Machine:
 Answers = Mapping[str, Fact[Sequence[Machine]]]  # by vCenter
 
 
-def to_check(nodes: Iterable[PlacedNode]) -> list[PlacedNode]:
+def nodes_to_check(nodes: Iterable[PlacedNode]) -> list[PlacedNode]:
     """The Linux nodes of class vsphere; no other node is checked by anything."""
     return [
         one
@@ -54,7 +54,9 @@ def uuids_of(nodes: Iterable[PlacedNode]) -> frozenset[str]:
     return frozenset(uuid for one in nodes for uuid in node_uuids(one.node))
 
 
-def judge(nodes: Iterable[PlacedNode], answers: Answers, before: Round, now: Instant, grace: float) -> Round:
+def judge_nodes(
+    nodes: Iterable[PlacedNode], answers: Answers, before: CheckRound, now: Instant, grace: float
+) -> CheckRound:
     """The new round: each node's result, or the last known one where a vCenter did not answer."""
     silent = {name: fact.why for name, fact in answers.items() if isinstance(fact, Unknown)}
     found, known = _by_uuid(answers), list(nodes)
@@ -63,17 +65,17 @@ def judge(nodes: Iterable[PlacedNode], answers: Answers, before: Round, now: Ins
         for uuid in node_uuids(placed.node):
             claimed.setdefault(uuid, []).append(placed.node)
     results: dict[str, NodeCheck] = {}
-    for one in to_check(known):
+    for one in nodes_to_check(known):
         made = _check(one.node, found, claimed, silent, now, grace)
         if made.result is Result.UNKNOWN:
             made = before.results.get(one.name, made)
         results[one.name] = made
     if not answers:
-        return Round(results, before.at, "no vCenter is configured", before.unknown_since or now)
+        return CheckRound(results, before.at, "no vCenter is configured", before.unknown_since or now)
     if silent:
         why = f"{names(silent)} did not answer: {silent[min(silent)]}"
-        return Round(results, before.at, why, before.unknown_since if before.unknown else now)
-    return Round(results, now)
+        return CheckRound(results, before.at, why, before.unknown_since if before.unknown else now)
+    return CheckRound(results, now)
 
 
 def _by_uuid(answers: Answers) -> dict[str, list[Machine]]:
@@ -104,7 +106,7 @@ def _check(
     refused = _of_another(node, machine, others)
     if refused:
         return NodeCheck(Result.CONTESTED, f"more than one node claims VM {machine.name}: {refused}")
-    return _judge(machine)
+    return _judge_machine(machine)
 
 
 def _of_another(node: Node, machine: Machine, claimants: Mapping[str, Node]) -> str:
@@ -131,7 +133,7 @@ def _absent(node: Node, silent: Mapping[str, str], now: Instant, grace: float) -
     return NodeCheck(Result.NOT_FOUND, "no VM in any vCenter has its UUID")
 
 
-def _judge(machine: Machine) -> NodeCheck:
+def _judge_machine(machine: Machine) -> NodeCheck:
     hardware, esxi = hardware_of(machine.hardware), version_of(machine.esxi)
     at = f"VM {machine.name} in {machine.vcenter}"
     if hardware is None or esxi is None:
@@ -147,9 +149,9 @@ def _judge(machine: Machine) -> NodeCheck:
     return NodeCheck(Result.PASSED, f"{at}: hardware version {hardware}, ESXi {machine.esxi}")
 
 
-def next_look(round_: Round, failures: int) -> float:
+def next_look(checks_round: CheckRound, failures: int) -> float:
     """Seconds until the next look, if nothing changes before: an hour after a pass, else a minute and doubling."""
-    if not round_.unknown and all(one.result is Result.PASSED for one in round_.results.values()):
+    if not checks_round.unknown and all(one.result is Result.PASSED for one in checks_round.results.values()):
         return LONGEST_SECONDS
     return float(min(FIRST_SECONDS * 2 ** min(max(failures - 1, 0), 10), LONGEST_SECONDS))
 

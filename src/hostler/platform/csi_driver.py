@@ -1,18 +1,23 @@
-"""OpenShift's ClusterCSIDriver, Unmanaged so that the CSI operator does not undo the rule, and back again. Pure.
+"""OpenShift's ClusterCSIDriver: when it is set Unmanaged, when it is given back, and when it may be uninstalled. Pure.
 
-Only where the owner asked for it. What it was before is written beside it, and a user who changes it meanwhile is not
-overruled.
+Unmanaged keeps the CSI operator from undoing the rule; only where the owner asked for it. What it was before is written
+beside it, and a user who changes it meanwhile is not overruled.
+Uninstalled (Removed) only by name, and only where nothing needs the driver: the storage operator checks every node and
+stays Degraded with one that is no VM; Unmanaged freezes that, and only Removed ends it. Volumes of the driver could
+then be neither mounted nor unmounted any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from hostler.apis.openshift import CLUSTER_CSI_DRIVER, ClusterCSIDriver
+from hostler.host.conditions import names
 from hostler.platform.model import CSI_DRIVER, News, Verb, Write
-from hostler.platform.targets import OPENSHIFT_DRIVER, key_of_target
+from hostler.platform.scoping import OPENSHIFT_DRIVER, key_of_target
 
 BEFORE = "hostler.dev/management-state-before"
 MANAGED, UNMANAGED = "Managed", "Unmanaged"
@@ -88,3 +93,66 @@ def _patch(current: ClusterCSIDriver, before: str | None, state: str | None) -> 
     meta = current.metadata
     about = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": {BEFORE: before}}
     return {"metadata": about, **({"spec": {"managementState": state}} if state is not None else {})}
+
+
+REMOVED = "Removed"
+PROVISIONERS = (CSI_DRIVER, "kubernetes.io/vsphere-volume")  # volumes of the second are migrated to the driver
+PUT_BACK = (
+    f"kubectl patch clustercsidriver {CSI_DRIVER} --type=merge -p "
+    '\'{"spec":{"managementState":"Managed"}}\''
+)  # fmt: skip
+
+
+class Refusal(StrEnum):
+    """Why the driver stays."""
+
+    ANOTHER_DRIVER = "AnotherDriver"
+    NOT_INSTALLED = "NotInstalled"
+    SET_ASIDE = "SetAside"
+    IN_USE = "InUse"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What needs the driver, by name."""
+
+    volumes: tuple[str, ...] = ()
+    attachments: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # StorageClasses of the driver that claims name
+    claims: tuple[str, ...] = ()  # these claims
+
+    def __str__(self) -> str:
+        found = (
+            ("PersistentVolume", self.volumes),
+            ("VolumeAttachment", self.attachments),
+            ("StorageClass", self.classes),
+            ("of it PersistentVolumeClaim", self.claims),
+        )
+        return "; ".join(f"{kind} {names(them)}" for kind, them in found if them)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether it goes, or why not; the sentence says what to do."""
+
+    refused: Refusal | None
+    why: str
+    hint: str = ""
+    done: bool = False  # it is removed already
+
+
+def decide_removal(named: str, driver: ClusterCSIDriver | None, use: Use) -> Verdict:
+    it = f"ClusterCSIDriver {CSI_DRIVER}"
+    if named != CSI_DRIVER:
+        return Verdict(Refusal.ANOTHER_DRIVER, f"{named} is not the vSphere CSI driver.", f"Its name is {CSI_DRIVER}.")
+    if driver is None:
+        hint = "Only OpenShift has it; elsewhere remove the manifests that installed the driver."
+        return Verdict(Refusal.NOT_INSTALLED, f"There is no {it} in this cluster.", hint)
+    if driver.spec.management_state == REMOVED:
+        return Verdict(None, f"{it} is {REMOVED} already.", done=True)
+    if driver.metadata.annotations.get(BEFORE):
+        hint = "HOSTLER_PLATFORM_WAY=auto gives it back, or `hostler platform withdraw`; then ask again."
+        return Verdict(Refusal.SET_ASIDE, f"{it} is set aside by Hostler (annotation {BEFORE}).", hint)
+    if needed := str(use):
+        return Verdict(Refusal.IN_USE, f"{it} is in use: {needed}.", "Move or delete these first, then ask again.")
+    return Verdict(None, f"{it} becomes {REMOVED}: its operator uninstalls the driver from every node of this cluster.")

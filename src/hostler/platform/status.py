@@ -1,40 +1,77 @@
-"""One look at a cluster, for the CLI: the same decisions the operator makes, without an operator."""
+"""What others see: metrics, and what `hostler platform status` shows from one look at a cluster without an operator."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Collection, Iterable, Sequence
-from typing import TypeVar
 
 import msgspec
+from prometheus_client import Counter, Gauge
 
 from hostler.apis.fleet import NAME, Fleet, FleetStatus, PlatformPolicy, ScopedDaemonSet
-from hostler.host.conditions import Condition, names
+from hostler.host.conditions import Condition, Status, names
 from hostler.host.platform import Class, classify
 from hostler.host.reverts import RevertLimits
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
-from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, Kind
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE
+from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Object, key_of
+from hostler.platform.admission_policy import as_wanted, rules_wanted
 from hostler.platform.model import (
     BINDING,
     NO_POLICIES,
     POLICY,
+    CheckRound,
     DaemonSet,
     PlacedNode,
     PolicySpec,
+    Result,
     Scope,
     State,
     Way,
 )
-from hostler.platform.policy import as_wanted, rules_wanted
-from hostler.platform.scope import describe_rule
-from hostler.platform.scoping import ScopeFacts, decide_scope
-from hostler.platform.targets import key_of_target, resolve, targets_of
+from hostler.platform.scoping import ScopeFacts, decide_scope, describe_rule, key_of_target, resolve, targets_of
 
-T = TypeVar("T")
-PREFIX = "Platform"
+
+class PlatformMetrics:
+    def __init__(self, metrics: Metrics) -> None:
+        registry = metrics.registry
+        self._nodes = Gauge("hostler_platform_nodes", "Nodes by platform class.", ["class"], registry=registry)
+        self._checks = Gauge(
+            "hostler_platform_checks", "vSphere nodes by the result of their check.", ["result"], registry=registry
+        )
+        self._stranded = Gauge(
+            "hostler_platform_stranded_pods", "Pods that need a driver their node lacks.", registry=registry
+        )
+        self._conditions = Gauge(
+            "hostler_platform_condition", "1: True, 0: False, -1: Unknown.", ["type"], registry=registry
+        )
+        self._reverts = Counter(
+            "hostler_platform_reverts", "How often somebody took the rule from a DaemonSet.", ["daemonset"],
+            registry=registry,
+        )  # fmt: skip
+
+    def show(
+        self, nodes: Sequence[PlacedNode], checks_round: CheckRound, stranded: int, conditions: Sequence[Condition]
+    ) -> None:
+        for kind in Class:
+            self._nodes.labels(kind).set(sum(one.found.kind is kind for one in nodes))
+        for result in Result:
+            self._checks.labels(result).set(sum(one.result is result for one in checks_round.results.values()))
+        self._stranded.set(stranded)
+        for one in conditions:
+            self._conditions.labels(one.type).set({Status.TRUE: 1, Status.FALSE: 0}.get(one.status, -1))
+
+    def in_place(self, daemon_set: str) -> None:
+        self._reverts.labels(daemon_set)  # there as 0, so that Prometheus sees the first one
+
+    def reverted(self, daemon_set: str) -> None:
+        self._reverts.labels(daemon_set).inc()
+
+
+CONDITION_PREFIX = "Platform"
 # As upstream, its chart, OpenShift and RKE2 name it.
 _CLOUD_CONTROLLER = re.compile(r"vsphere-(cloud-controller-manager|cpi)\b")
 
@@ -76,7 +113,7 @@ class ScopeLine(msgspec.Struct, rename="camel", frozen=True):
         return "-" if self.state in (State.ABSENT, State.UNREADABLE) else "no node"
 
 
-class Status(msgspec.Struct, rename="camel", frozen=True):
+class PlatformStatus(msgspec.Struct, rename="camel", frozen=True):
     classes: tuple[ClassLine, ...]
     daemon_sets: tuple[ScopeLine, ...]
     conditions: tuple[Condition, ...]
@@ -84,11 +121,11 @@ class Status(msgspec.Struct, rename="camel", frozen=True):
     node_deletion: str = ""  # who may delete which nodes
 
 
-async def status_of(client: Client, grace: float) -> Status:
+async def status_of(client: Client, grace: float) -> PlatformStatus:
     """Everything, read once. Nodes are checked against vCenter by the operator; its last word is in the conditions."""
     now = time.time()
     nodes = [PlacedNode(one, classify(one, now, grace)) for one in await client.list(NODE, type=Node)]
-    fleet = await _one(client, FLEET, NAME, None, Fleet)
+    fleet = await client.find(FLEET, NAME, type=Fleet)
     entries = targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy())
     there = {key_of(one.metadata): one for one in await client.list(DAEMON_SET, type=DaemonSet)}
     scopes = [
@@ -102,13 +139,13 @@ async def status_of(client: Client, grace: float) -> Status:
     classes = (
         ClassLine(str(kind), tuple(sorted(one.name for one in nodes if one.found.kind is kind))) for kind in Class
     )
-    return Status(
+    return PlatformStatus(
         tuple(classes),
         tuple(lines),
         tuple(
-            msgspec.structs.replace(one, type=one.type.removeprefix(PREFIX))
+            msgspec.structs.replace(one, type=one.type.removeprefix(CONDITION_PREFIX))
             for one in said
-            if one.type.startswith(PREFIX)
+            if one.type.startswith(CONDITION_PREFIX)
         ),
         "" if served else f"Server-side apply is the way here: {NO_POLICIES}.",
         node_deletion(await _cloud_controllers(client, there), nodes),
@@ -157,18 +194,10 @@ async def _rules_in_force(
     """The rules whose admission policy and binding are there as the operator makes them."""
     found = set()
     for wanted in rules_wanted(entries, scopes):
-        policy = await _one(client, POLICY, wanted.name, None, PolicySpec)
-        binding = await _one(client, BINDING, wanted.name, None, PolicySpec)
+        policy = await client.find(POLICY, wanted.name, type=PolicySpec)
+        binding = await client.find(BINDING, wanted.name, type=PolicySpec)
         if policy is None or binding is None:
             continue
         if as_wanted(policy.spec, wanted.policy) and as_wanted(binding.spec, wanted.binding):
             found.add(wanted.rule)
     return frozenset(found)
-
-
-async def _one(client: Client, kind: Kind, name: str, namespace: str | None, type: type[T]) -> T | None:
-    """What is not there is not there; what may not be read is an error."""
-    try:
-        return await client.get(kind, name, namespace, type=type)
-    except NotFound:
-        return None

@@ -1,11 +1,11 @@
-"""What platform put into a cluster and leaves there when it is switched off: found for people, and taken back by them.
+"""Taking back what platform put into a cluster (`hostler platform withdraw`), and uninstalling the CSI driver by name.
 
-Needs no operator. Each write goes to the very object that was looked at; what somebody else made is never touched.
+Needs no operator. Each write goes to the very object that was looked at; what another client made is never touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,12 +16,13 @@ from hostler.host.conditions import names
 from hostler.host.facts import Fact, Unknown
 from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, NotFound
-from hostler.kube.kinds import Kind
-from hostler.kube.records import Metadata, Object
-from hostler.platform.driver import BEFORE, UNMANAGED, decide_driver
+from hostler.kube.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, VOLUME_ATTACHMENT, Kind
+from hostler.kube.records import Metadata, Object, Record, key_of
+from hostler.platform.admission_policy import LABELS, PREFIX
+from hostler.platform.conditions import OPERATOR_NAME
+from hostler.platform.csi_driver import BEFORE, PROVISIONERS, REMOVED, UNMANAGED, Use, decide_driver, decide_removal
 from hostler.platform.model import BINDING, CSI_DRIVER, POLICY
-from hostler.platform.operator_status import NAME as OPERATOR_NAME
-from hostler.platform.policy import LABELS, PREFIX
+from hostler.platform.observe import Volume
 
 T = TypeVar("T")
 WITHDRAW = "hostler platform withdraw"
@@ -50,7 +51,7 @@ class Leftovers:
         return lines if self.driver is None else [*lines, decide_driver(self.driver, wanted=False).why]
 
 
-async def find(client: Client) -> Leftovers:
+async def find_leftovers(client: Client) -> Leftovers:
     """Everything that is ours, read once. A kind that is not installed has nothing of ours."""
     ours = ",".join(f"{key}={value}" for key, value in LABELS.items())
     made: list[tuple[Kind, Metadata]] = []
@@ -63,14 +64,11 @@ async def find(client: Client) -> Leftovers:
         made += [
             (kind, one.metadata) for one in listed if kind is CLUSTER_OPERATOR or one.metadata.name.startswith(PREFIX)
         ]
-    try:
-        driver = await client.get(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=ClusterCSIDriver)
-    except NotFound:
-        return Leftovers(tuple(made))
-    return Leftovers(tuple(made), driver if driver.metadata.annotations.get(BEFORE) else None)
+    driver = await find_driver(client)
+    return Leftovers(tuple(made), driver if driver is not None and driver.metadata.annotations.get(BEFORE) else None)
 
 
-async def take_back(client: Client, left: Leftovers) -> None:
+async def take_back_leftovers(client: Client, left: Leftovers) -> None:
     """Delete what is ours, and give the driver back as it was; not if it changed since it was looked at."""
     try:
         for kind, about in left.made:
@@ -87,7 +85,7 @@ async def take_back(client: Client, left: Leftovers) -> None:
         ) from None
 
 
-def findings(left: Fact[Leftovers], *, on: Fact[bool]) -> Iterator[Finding]:
+def leftover_findings(left: Fact[Leftovers], *, on: Fact[bool]) -> Iterator[Finding]:
     """What `hostler doctor` says of it; `on`: whether the operator has platform switched on."""
     if isinstance(left, Unknown):
         why = f"What it may have left behind could not be looked at: {left.why}"
@@ -115,3 +113,72 @@ def findings(left: Fact[Leftovers], *, on: Fact[bool]) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "platform", why, WITHDRAW)
     elif not left.value.set_aside:
         yield Finding(Level.FINE, "platform", "Nothing of it is left in the cluster.")
+
+
+STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
+
+
+class _AttachmentSpec(Record, frozen=True):
+    attacher: str = ""
+
+
+class _Attachment(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: _AttachmentSpec = _AttachmentSpec()
+
+
+class _StorageClass(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    provisioner: str = ""
+
+
+class _ClaimSpec(Record, frozen=True):
+    storage_class_name: str = ""
+
+
+class _Claim(Record, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: _ClaimSpec = _ClaimSpec()
+
+
+async def find_driver(client: Client) -> ClusterCSIDriver | None:
+    return await client.find(CLUSTER_CSI_DRIVER, CSI_DRIVER, type=ClusterCSIDriver)
+
+
+async def find_use(client: Client) -> Use:
+    """What needs the driver now. What may not be listed is an error: it is not nothing."""
+    volumes = [one for one in await client.list(PERSISTENT_VOLUME, type=Volume) if one.needs_driver]
+    attachments = [
+        one for one in await client.list(VOLUME_ATTACHMENT, type=_Attachment) if one.spec.attacher == CSI_DRIVER
+    ]
+    classes = {
+        one.metadata.name for one in await client.list(STORAGE_CLASS, type=_StorageClass)
+        if one.provisioner in PROVISIONERS
+    }  # fmt: skip
+    claims = [
+        one for one in await client.list(PERSISTENT_VOLUME_CLAIM, type=_Claim) if one.spec.storage_class_name in classes
+    ]
+    return Use(
+        _sorted(one.metadata.name for one in volumes),
+        _sorted(one.metadata.name for one in attachments),
+        _sorted(one.spec.storage_class_name for one in claims),
+        _sorted(key_of(one.metadata) for one in claims),
+    )
+
+
+async def remove_driver(client: Client, driver: ClusterCSIDriver) -> None:
+    """On the version that was looked at, and after one more look at what needs it."""
+    verdict = decide_removal(CSI_DRIVER, driver, await find_use(client))
+    if verdict.refused is not None:
+        raise Complaint(verdict.why, hint=verdict.hint, code=Exit.REFUSED)
+    about = {"uid": driver.metadata.uid, "resourceVersion": driver.metadata.resource_version}
+    try:
+        body = {"metadata": about, "spec": {"managementState": REMOVED}}
+        await client.patch(CLUSTER_CSI_DRIVER, CSI_DRIVER, body, type=Object)
+    except Conflict:
+        said = f"ClusterCSIDriver {CSI_DRIVER} changed meanwhile; nothing was changed."
+        raise Complaint(said, hint="Ask again.", code=Exit.REFUSED) from None
+
+
+def _sorted(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(found)))

@@ -15,14 +15,11 @@ from typing import Any
 from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.conditions import names
 from hostler.host.scheduling import REQUIRED
-from hostler.platform.model import BINDING, POLICY, PolicySpec, Scope, State, Verb, Write
-from hostler.platform.scope import describe_rule, find_flaw
-from hostler.platform.targets import key_of_target
+from hostler.platform.model import BINDING, MOST_TERMS, POLICY, PolicySpec, Scope, State, Verb, Write
+from hostler.platform.scoping import describe_rule, find_flaw, key_of_target
 
 PREFIX = "hostler-platform-"
 LABELS = {"app.kubernetes.io/managed-by": "hostler", "hostler.dev/capability": "platform"}
-# CEL has no index in a comprehension of every version; a DaemonSet with more terms than this is named as such.
-MOST_TERMS = 32
 
 _SPEC = "/spec/template/spec"
 _POD = "object.spec.template.spec"
