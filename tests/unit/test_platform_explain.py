@@ -23,14 +23,15 @@ from hostler.kube.kinds import DAEMON_SET, FLEET, NODE, POD
 from hostler.kube.records import Metadata, Node, Pod
 from hostler.platform.admission_policy import LABELS, PREFIX, manifests
 from hostler.platform.conditions import OPERATOR_NAME
-from hostler.platform.controller import CHECKS, SCOPE, Options, PlatformKeeper
+from hostler.platform.controller import CHECKS, SCOPE, Options, PlatformReconciler
 from hostler.platform.csi_driver import BEFORE
 from hostler.platform.decide import Policy
 from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers
 from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec, WaySetting
-from hostler.platform.observe import Caches, StrandedPods
+from hostler.platform.observe import Caches, Observer, StrandedPods
 from hostler.platform.scoping import DEFAULT_TARGETS, key_of_target
+from hostler.platform.status import PlatformReport
 from hostler.vsphere.bulk import Checked
 from tests.sizes import examples
 from tests.unit.dry_runs import DryRun, put, writes_of
@@ -82,7 +83,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 
 @st.composite
-def keepers(draw: st.DrawFn) -> PlatformKeeper:
+def keepers(draw: st.DrawFn) -> PlatformReconciler:
     run = DryRun("platform")
     entries = draw(st.sampled_from([None, (), (BY_LABEL,), (BY_LABEL, *DEFAULT_TARGETS)]))
     fleet = Fleet(metadata=Metadata(name="cluster"), spec=FleetSpec(platform=PlatformPolicy(daemon_sets=entries)))
@@ -138,15 +139,15 @@ def keepers(draw: st.DrawFn) -> PlatformKeeper:
 
 def keeper_over(
     run: DryRun, caches: Caches, policy: Policy, vcenters: list[AnsweringVCenter], *, displaced: bool = False
-) -> PlatformKeeper:
-    return PlatformKeeper(
-        caches, PlatformExecutor(caches, run.writer, run.writer, run.recorder), run.recorder, Options(GRACE, policy),
-        vcenters=lambda: vcenters, stranded=StrandedPods(run.client), displaced=lambda: displaced, metrics=run.metrics,
-        changed=lambda: None, wake=lambda key: None, clock=lambda: NOW,
+) -> PlatformReconciler:
+    observer = Observer(caches, lambda: vcenters, StrandedPods(run.client), lambda: displaced, GRACE, clock=lambda: NOW)
+    return PlatformReconciler(
+        observer, PlatformExecutor(caches, run.writer, run.writer, run.recorder),
+        PlatformReport(run.recorder, run.metrics, lambda: None), Options(policy), wake=lambda key: None,
     )  # fmt: skip
 
 
-def planned(keeper: PlatformKeeper, thing: str) -> list[tuple[str, str, str]]:
+def planned(keeper: PlatformReconciler, thing: str) -> list[tuple[str, str, str]]:
     """What `hostler plan` says would be written; `hostler explain` must say the same."""
     registry = Registry()
     PlatformExplainers(keeper, lambda: None).register(registry)
@@ -161,10 +162,10 @@ def planned(keeper: PlatformKeeper, thing: str) -> list[tuple[str, str, str]]:
 
 @settings(max_examples=examples(200), deadline=None)
 @given(keepers())
-def test_what_is_planned_is_what_the_controller_sends(keeper: PlatformKeeper) -> None:
+def test_what_is_planned_is_what_the_controller_sends(keeper: PlatformReconciler) -> None:
     plan = planned(keeper, "platform/cluster")
-    of_each = [planned(keeper, f"daemonset/{key_of_target(one)}") for one in keeper.targets()]
-    if not keeper.caches.unread():
+    of_each = [planned(keeper, f"daemonset/{key_of_target(one)}") for one in keeper.observer.targets()]
+    if not keeper.observer.caches.unread():
         _, decision = keeper.decide()
         assert plan == [(write.verb, write.target, write.why) for write in decision.writes]
     sent = writes_of(lambda: keeper.reconcile(SCOPE))
@@ -176,7 +177,7 @@ def test_what_is_planned_is_what_the_controller_sends(keeper: PlatformKeeper) ->
 
 @settings(max_examples=examples(100), deadline=None)
 @given(keepers())
-def test_the_plan_of_a_node_is_the_taint_that_the_controller_removes(keeper: PlatformKeeper) -> None:
+def test_the_plan_of_a_node_is_the_taint_that_the_controller_removes(keeper: PlatformReconciler) -> None:
     sent = writes_of(lambda: keeper.reconcile(CHECKS))
     assert sent == [write for name in ("a", "b", "c") for write in planned(keeper, f"node/{name}")]
 
@@ -209,5 +210,5 @@ def test_a_plan_counts_the_revert_that_the_controller_counts_next() -> None:
     assert plans == [True] * (RevertLimits().reverts - 1) + [False]
 
 
-async def reconciled(keeper: PlatformKeeper) -> None:
+async def reconciled(keeper: PlatformReconciler) -> None:
     await keeper.reconcile(SCOPE)

@@ -56,8 +56,8 @@ def test_an_operator_that_could_not_be_asked_is_not_one_that_has_it_off() -> Non
 
 
 def test_what_would_be_done_is_said_of_each() -> None:
-    assert Leftovers(MADE, driver("Unmanaged")).said() == [
+    assert Leftovers(MADE, driver("Unmanaged")).describe() == [
         "MutatingAdmissionPolicy hostler-platform-1 is deleted",
         f"ClusterCSIDriver {CSI_DRIVER} is Unmanaged by our doing (annotation {BEFORE}), and is given back as Managed",
     ]
-    assert Leftovers().said() == []
+    assert Leftovers().describe() == []

@@ -178,7 +178,7 @@ def test_the_csi_operator_is_set_aside_and_back(
         (driver("Managed"), False, "not our doing"),
         (driver("Unmanaged"), True, "leaves the DaemonSet alone"),
         (driver("Unmanaged", "Managed"), True, "leaves the DaemonSet alone"),
-        (driver("Managed", "Managed"), True, "somebody set"),
+        (driver("Managed", "Managed"), True, "another client set"),
         (driver("Removed"), True, "left as it is"),
     ],
 )
@@ -254,7 +254,7 @@ def test_the_rule_is_held_back_where_it_would_take_the_driver_from_its_own_nodes
     scope = decided(None, VM, METAL)
     assert scope.state is State.HELD_BACK
     assert "vm-1" in scope.why
-    assert {one.reason for one in scope.news} == {"NoEligibleNode", "PlatformNodeWithoutLabel"}
+    assert {one.reason for one in scope.notices} == {"NoEligibleNode", "PlatformNodeWithoutLabel"}
 
 
 def test_a_rule_that_keeps_it_from_its_own_nodes_is_said_although_it_is_in_place() -> None:
@@ -273,12 +273,12 @@ def test_a_new_vm_may_have_its_provider_id_before_its_label() -> None:
 
     for rule, state in ((None, State.HELD_BACK), (affinity({"matchExpressions": [RULE]}), State.IN_PLACE)):
         scope = of(rule, new, METAL)
-        assert (scope.state, scope.losing, scope.young, scope.news) == (state, (), ("vm-1",), ())
+        assert (scope.state, scope.losing, scope.young, scope.notices) == (state, (), ("vm-1",), ())
         assert scope.waits is (state is State.HELD_BACK), "never written where it would take the driver from it"
         assert scope.wake == 60.5, "then it is looked at again"
         both = of(rule, new, old, METAL)
         assert (both.losing, both.waits) == (("vm-0",), False)
-        assert "PlatformNodeWithoutLabel" in {one.reason for one in both.news}
+        assert "PlatformNodeWithoutLabel" in {one.reason for one in both.notices}
     no_age = PlacedNode(msgspec.structs.replace(new.node, metadata=Metadata(name="vm-9")), new.found)
     fits_all = msgspec.structs.replace(
         daemon_set(), spec=msgspec.structs.replace(daemon_set().spec, template=Template())
@@ -298,7 +298,7 @@ def test_a_rule_that_leaves_no_node_is_held_back_and_warned_of() -> None:
     coming = placed("new", taint=True, age=10)
     assert coming.found.kind is Class.UNINITIALISED
     for rule in (None, affinity({"matchExpressions": [RULE]})):
-        assert decided(rule, METAL, coming).news == (), "its label may yet come"
+        assert decided(rule, METAL, coming).notices == (), "its label may yet come"
     elsewhere = msgspec.structs.replace(daemon_set(), spec=msgspec.convert(
         {"template": {"spec": {"nodeSelector": {"no": "where"}}}}, DaemonSetSpec))  # fmt: skip
     nobody = decide_scope(ScopeFacts(TARGET, elsewhere, [METAL]), LIMITS, NOW)

@@ -34,14 +34,15 @@ def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
         print_json(found)
         return
     print_table(
-        ("class", "nodes", "names"), [(one.kind, str(len(one.nodes)), one.words) for one in found.classes if one.nodes]
+        ("class", "nodes", "names"),
+        [(line.kind, str(len(line.nodes)), line.words) for line in found.classes if line.nodes],
     )
     print_text("")
     print_table(
         ("daemonset", "platform", "rule", "state", "way", "may run on", "kept off"),
         [
-            (one.name, one.platform, one.rule, one.state, one.way, one.may_run_words, one.kept_off_words)
-            for one in found.daemon_sets
+            (line.name, line.platform, line.rule, line.state, line.way, line.may_run_words, line.kept_off_words)
+            for line in found.daemon_sets
         ],
     )
     for note in (found.note, found.node_deletion):
@@ -51,7 +52,10 @@ def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
         print_text("")
         print_table(
             ("condition", "status", "reason", "message"),
-            [(one.type, str(one.status), one.reason, one.message) for one in found.conditions],
+            [
+                (condition.type, str(condition.status), condition.reason, condition.message)
+                for condition in found.conditions
+            ],
         )
     else:
         print_note("No operator has said anything about this yet: `hostler run --only platform`.")
@@ -67,13 +71,13 @@ def withdraw(
     """Take back what platform put into the cluster, once it is switched off or before Hostler goes.
 
     Its admission policies, its ClusterOperator, and the ClusterCSIDriver if that was set Unmanaged. What is in the
-    DaemonSets stays until their owners write them anew.
+    DaemonSets stays until their owners write them again.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.platform import withdrawal
 
     left = ask_cluster(settings, withdrawal.find_leftovers)
-    done = left.said()
+    done = left.describe()
     if done:
         refuse_while_on(settings, "platform", yes=yes)
         for line in done:

@@ -63,6 +63,10 @@ class RevertLog:
     def of(self, key: str) -> tuple[Revert, ...]:
         return tuple(self._seen.get(key, ()))
 
+    def seen_at(self, key: str, rule: str, now: Instant) -> tuple[Revert, ...]:
+        """Those so far; and where the rule was in place before, the one that `is_undone` would count now."""
+        return (*self.of(key), Revert(rule, now)) if self.was_in_place(key, rule) else self.of(key)
+
     def was_in_place(self, key: str, rule: str) -> bool:
         """Whether `is_undone` would count a revert; nothing is counted."""
         return self._in_place.get(key) == rule

@@ -15,7 +15,8 @@ from typing import Any
 from hostler.apis.fleet import ScopedDaemonSet
 from hostler.host.conditions import names
 from hostler.host.scheduling import REQUIRED
-from hostler.platform.model import BINDING, MOST_TERMS, POLICY, PolicySpec, Scope, State, Verb, Write
+from hostler.host.writes import Verb
+from hostler.platform.model import BINDING, MOST_TERMS, POLICY, PolicySpec, Scope, State, Write
 from hostler.platform.scoping import describe_rule, find_flaw, key_of_target
 
 PREFIX = "hostler-platform-"
@@ -42,12 +43,12 @@ def manifests(entries: Sequence[ScopedDaemonSet], held: Collection[str] = ()) ->
     Nor is there one for a rule that Kubernetes would not take: every write would be refused with it.
     """
     by_rule: dict[str, tuple[ScopedDaemonSet, list[str]]] = {}
-    for number, one in enumerate(entries):
-        if key_of_target(one) not in held and not find_flaw(one):
-            earlier = [other for other in entries[:number] if describe_rule(other) != describe_rule(one)]
-            _, conditions = by_rule.setdefault(describe_rule(one), (one, []))
-            conditions.append(_about(one, earlier, held))
-    return sorted((_manifest(*those) for those in by_rule.values()), key=lambda one: one.name)
+    for number, entry in enumerate(entries):
+        if key_of_target(entry) not in held and not find_flaw(entry):
+            earlier = [other for other in entries[:number] if describe_rule(other) != describe_rule(entry)]
+            _, conditions = by_rule.setdefault(describe_rule(entry), (entry, []))
+            conditions.append(_about(entry, earlier, held))
+    return sorted((_manifest(*those) for those in by_rule.values()), key=lambda manifest: manifest.name)
 
 
 def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
@@ -75,10 +76,10 @@ def _manifest(target: ScopedDaemonSet, conditions: Sequence[str]) -> Manifest:
 
 def _about(entry: ScopedDaemonSet, earlier: Sequence[ScopedDaemonSet], held: Collection[str]) -> str:
     """CEL that is true for what an entry chooses, unless an earlier one with another rule does, or it is held back."""
-    said = _chooses(entry)
+    cel = _chooses(entry)
     if entry.labels:
-        said += "".join(f" && !{_is(*key.split('/', 1))}" for key in sorted(held))
-    return f"({said}" + "".join(f" && !({_chooses(one)})" for one in earlier) + ")"
+        cel += "".join(f" && !{_is(*key.split('/', 1))}" for key in sorted(held))
+    return f"({cel}" + "".join(f" && !({_chooses(other)})" for other in earlier) + ")"
 
 
 def _chooses(entry: ScopedDaemonSet) -> str:
@@ -127,16 +128,16 @@ def _lacks(target: ScopedDaemonSet) -> str:
     fields = f"(has({term}.matchFields) && size({term}.matchFields) > 0)"
     same = f"e.key == {_text(target.key)} && e.operator == {_text(target.operator)}"
     if target.values:
-        wanted = ", ".join(_text(one) for one in target.values)
+        wanted = ", ".join(_text(value) for value in target.values)
         same += f" && has(e.values) && size(e.values) == {len(target.values)} && e.values.all(v, v in [{wanted}])"
     return f"({some} || {fields}) && !({some} && {term}.matchExpressions.exists(e, {same}))"
 
 
 def _expression(target: ScopedDaemonSet) -> str:
-    said = f'"key": dyn({_text(target.key)}), "operator": dyn({_text(target.operator)})'
+    cel = f'"key": dyn({_text(target.key)}), "operator": dyn({_text(target.operator)})'
     if target.values:
-        said += f', "values": dyn([{", ".join(_text(one) for one in target.values)}])'
-    return f"{{{said}}}"
+        cel += f', "values": dyn([{", ".join(_text(value) for value in target.values)}])'
+    return f"{{{cel}}}"
 
 
 def _text(text: str) -> str:
@@ -147,12 +148,12 @@ def _text(text: str) -> str:
 def as_wanted(current: Any, wanted: Any) -> bool:
     """Whether what is there says all that is wanted; what the API server added to it does not count."""
     if isinstance(wanted, Mapping):
-        return isinstance(current, Mapping) and all(as_wanted(current.get(key), one) for key, one in wanted.items())
+        return isinstance(current, Mapping) and all(as_wanted(current.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list | tuple):
         return (
             isinstance(current, list | tuple)
             and len(current) == len(wanted)
-            and all(as_wanted(one, other) for one, other in zip(current, wanted, strict=True))
+            and all(as_wanted(item, other) for item, other in zip(current, wanted, strict=True))
         )
     return bool(current == wanted)
 
@@ -171,7 +172,7 @@ class PolicyFacts:
 
 def rules_wanted(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope]) -> list[Manifest]:
     """The policies that there should be: none covers a DaemonSet whose rule is held back."""
-    return manifests(entries, {key_of_target(one.target) for one in scopes if one.state is State.HELD_BACK})
+    return manifests(entries, {key_of_target(scope.target) for scope in scopes if scope.state is State.HELD_BACK})
 
 
 def policy_writes(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope], facts: PolicyFacts) -> tuple[Write, ...]:
@@ -184,20 +185,23 @@ def policy_writes(entries: Sequence[ScopedDaemonSet], scopes: Sequence[Scope], f
     wanted = rules_wanted(entries, scopes)
     why = f"every write of {names(map(key_of_target, entries))} gets its rule"
     writes = []
-    for one in wanted:
-        for kind, found, spec in ((POLICY, facts.policies, one.policy), (BINDING, facts.bindings, one.binding)):
-            there = next((other for other in found if other.metadata.name == one.name), None)
+    for manifest in wanted:
+        for kind, found, spec in (
+            (POLICY, facts.policies, manifest.policy),
+            (BINDING, facts.bindings, manifest.binding),
+        ):
+            there = next((other for other in found if other.metadata.name == manifest.name), None)
             if there is None or not (as_wanted(there.spec, spec) and as_wanted(there.metadata.labels, LABELS)):
-                body = {"metadata": {"name": one.name, "labels": dict(LABELS)}, "spec": spec}
+                body = {"metadata": {"name": manifest.name, "labels": dict(LABELS)}, "spec": spec}
                 about = tuple(
                     key_of_target(scope.target)
                     for scope in scopes
-                    if describe_rule(scope.target) == one.rule and scope.state is not State.HELD_BACK
+                    if describe_rule(scope.target) == manifest.rule and scope.state is not State.HELD_BACK
                 )
-                writes.append(Write(Verb.APPLY, kind, one.name, why, body=body, about=about))
-    known = {one.name for one in wanted}
+                writes.append(Write(Verb.APPLY, kind, manifest.name, why, body=body, about=about))
+    known = {manifest.name for manifest in wanted}
     for kind, found in ((BINDING, facts.bindings), (POLICY, facts.policies)):
-        for meta in (one.metadata for one in found):
+        for meta in (item.metadata for item in found):
             ours = meta.name.startswith(PREFIX) and LABELS.items() <= meta.labels.items()
             if ours and meta.name not in known and not meta.deletion_timestamp:
                 no_need = "no DaemonSet needs this rule any more"

@@ -16,15 +16,16 @@ from hostler.kube.client import Gate
 from hostler.kube.kinds import DAEMON_SET
 from hostler.kube.records import Node, Pod
 from hostler.kube.watch import Watch
-from hostler.platform import settings as say
+from hostler.platform import settings as setting
 from hostler.platform.conditions import OPERATOR_NAME
-from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformKeeper
+from hostler.platform.controller import CHECKS, KEYS, PODS, SCOPE, Options, PlatformReconciler
 from hostler.platform.decide import Policy
 from hostler.platform.executor import PlatformExecutor
 from hostler.platform.explain import PlatformExplainers, PlatformSource
 from hostler.platform.model import BINDING, CSI_DRIVER, POLICY, DaemonSet, PolicySpec, WaySetting
-from hostler.platform.observe import Caches, StrandedPods
+from hostler.platform.observe import Caches, Observer, StrandedPods
 from hostler.platform.scoping import chooses
+from hostler.platform.status import PlatformReport
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
 from hostler.shared import Shared
 
@@ -51,32 +52,37 @@ class PlatformCapability(Capability):
             pods=shared.sources.pods,
             fleet=shared.fleet,
         )
-        limits = RevertLimits(settings[say.PLATFORM_FIGHT_REVERTS], settings[say.PLATFORM_FIGHT_SECONDS])
-        policy = Policy(WaySetting(settings[say.PLATFORM_WAY]), settings[say.PLATFORM_STRICT], limits)
-        options = Options(settings[UNINITIALISED_GRACE_SECONDS], policy, settings[say.PLATFORM_REMOVE_TAINT])
-        # While the CSI operator is at work and we do not write beside it, it gets its own back all the same.
-        back = writers.giving_back("platform")
-        executor = PlatformExecutor(self.caches, writers.of("platform"), back, shared.recorder)
-        self._keeper = PlatformKeeper(
-            self.caches, executor, shared.recorder, options, vcenters=lambda: shared.vcenters,
-            stranded=StrandedPods(client), displaced=lambda: writers.guard.displaced("platform"), metrics=metrics,
-            changed=shared.changed,
+        limits = RevertLimits(settings[setting.PLATFORM_FIGHT_REVERTS], settings[setting.PLATFORM_FIGHT_SECONDS])
+        policy = Policy(WaySetting(settings[setting.PLATFORM_WAY]), settings[setting.PLATFORM_STRICT], limits)
+        self._report = PlatformReport(shared.recorder, metrics, shared.changed)
+        self._reconciler = PlatformReconciler(
+            Observer(
+                self.caches, lambda: shared.vcenters, StrandedPods(client),
+                lambda: writers.guard.displaced("platform"), settings[UNINITIALISED_GRACE_SECONDS],
+            ),
+            # While the CSI operator is at work and we do not write beside it, it gets its own back all the same.
+            PlatformExecutor(self.caches, writers.of("platform"), writers.giving_back("platform"), shared.recorder),
+            self._report,
+            Options(policy, settings[setting.PLATFORM_REMOVE_TAINT]),
             wake=lambda key: self.controller.queue.add(key, after=SOON),
         )  # fmt: skip
-        self.controller = self.add_controller("platform", self._keeper.reconcile, workers=2)
+        self.controller = self.add_controller("platform", self._reconciler.reconcile, workers=2)
 
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()
 
     def conditions(self) -> Sequence[Condition]:
         """What the Fleet's status says of us, under names of our own."""
-        return [msgspec.structs.replace(one, type=f"Platform{one.type}") for one in self._keeper.conditions]
+        return [
+            msgspec.structs.replace(condition, type=f"Platform{condition.type}")
+            for condition in self._report.conditions
+        ]
 
     def host_source(self, cluster: str) -> PlatformSource:
-        return PlatformSource(self._keeper)
+        return PlatformSource(self._reconciler)
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        PlatformExplainers(self._keeper, gate).register(registry)
+        PlatformExplainers(self._reconciler, gate).register(registry)
 
     def wake_all(self) -> None:
         for key in KEYS:
@@ -99,8 +105,8 @@ class PlatformCapability(Capability):
         self.wake_all()
 
     def _daemon_set_changed(self, _: str, before: DaemonSet | None, after: DaemonSet | None) -> None:
-        there = [one.metadata for one in (before, after) if one is not None]
-        if any(chooses(entry, about) for entry in self._keeper.entries() for about in there):
+        there = [daemon_set.metadata for daemon_set in (before, after) if daemon_set is not None]
+        if any(chooses(entry, about) for entry in self._reconciler.observer.entries() for about in there):
             self.controller.queue.add(SCOPE)
 
     def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from hostler import __version__
 from hostler.apis.openshift import CLUSTER_OPERATOR, ClusterOperator
 from hostler.host.conditions import Condition, Status, count, cut, names
+from hostler.host.writes import Verb
 from hostler.instant import Instant, iso
-from hostler.platform.model import NOWHERE, CheckRound, DaemonSet, NodeCheck, Result, Scope, State, Verb, Write
+from hostler.platform.model import NOWHERE, CheckRound, DaemonSet, NodeCheck, Result, Scope, State, Write
 from hostler.platform.scoping import find_lag, key_of_target
 
 AVAILABLE, PROGRESSING, DEGRADED, UPGRADEABLE = TYPES = ("Available", "Progressing", "Degraded", "Upgradeable")
@@ -20,7 +21,7 @@ STRANDED = "PodsStranded"
 # How long a roll-out may take before it counts as stuck.
 PATIENCE_SECONDS = 900.0
 FAILING = (Result.NOT_FOUND, Result.AMBIGUOUS, Result.CONTESTED, Result.HARDWARE, Result.ESXI)
-SAID: Mapping[Result, str] = {
+FAILURE_TEXTS: Mapping[Result, str] = {
     Result.NOT_FOUND: "no VM found for",
     Result.AMBIGUOUS: "more than one VM for",
     Result.CONTESTED: "more than one node claims the VM of",
@@ -57,20 +58,22 @@ def _installed(seen: Seen) -> list[tuple[Scope, DaemonSet]]:
 def _available(seen: Seen) -> Condition:
     unread = [scope for scope, _ in seen.scopes if scope.state is State.UNREADABLE]
     if unread:
-        said = f"{names(key_of_target(one.target) for one in unread)}: {unread[0].why}."
-        return _say(AVAILABLE, Status.UNKNOWN, "Unreadable", said)
+        message = f"{names(key_of_target(scope.target) for scope in unread)}: {unread[0].why}."
+        return _condition(AVAILABLE, Status.UNKNOWN, "Unreadable", message)
     there = _installed(seen)
     if not there:
-        return _say(AVAILABLE, Status.TRUE, "NothingScoped", "No DaemonSet that belongs to one platform is installed.")
+        return _condition(
+            AVAILABLE, Status.TRUE, "NothingScoped", "No DaemonSet that belongs to one platform is installed."
+        )
     down = [
         key_of_target(scope.target)
         for scope, current in there
         if current.status.desired_number_scheduled > 0 and current.status.number_available == 0
     ]
     if down:
-        return _say(AVAILABLE, Status.FALSE, "NoPods", f"{names(down)} has no available pod.")
-    said = f"{names(key_of_target(scope.target) for scope, _ in there)} is kept on its platform by {seen.way}."
-    return _say(AVAILABLE, Status.TRUE, "AsExpected", said)
+        return _condition(AVAILABLE, Status.FALSE, "NoPods", f"{names(down)} has no available pod.")
+    message = f"{names(key_of_target(scope.target) for scope, _ in there)} is kept on its platform by {seen.way}."
+    return _condition(AVAILABLE, Status.TRUE, "AsExpected", message)
 
 
 def _lagging(seen: Seen) -> list[tuple[str, str]]:
@@ -80,17 +83,19 @@ def _lagging(seen: Seen) -> list[tuple[str, str]]:
 def _progressing(seen: Seen) -> Condition:
     lagging = _lagging(seen)
     if lagging:
-        said = "; ".join(f"{key}: {why}" for key, why in sorted(lagging))
-        return _say(PROGRESSING, Status.TRUE, "RollingOut", f"{said}.")
+        message = "; ".join(f"{key}: {why}" for key, why in sorted(lagging))
+        return _condition(PROGRESSING, Status.TRUE, "RollingOut", f"{message}.")
     early = [scope for scope, _ in seen.scopes if scope.waits]
     if early:
         those = names(sorted({name for scope in early for name in scope.young}))
-        said = f"The rule for {names(key_of_target(one.target) for one in early)} waits for the labels of {those}."
-        return _say(PROGRESSING, Status.TRUE, "WaitingForLabels", said)
+        message = (
+            f"The rule for {names(key_of_target(scope.target) for scope in early)} waits for the labels of {those}."
+        )
+        return _condition(PROGRESSING, Status.TRUE, "WaitingForLabels", message)
     waiting = [key_of_target(scope.target) for scope, _ in seen.scopes if scope.state is State.WRITE]
     if waiting:
-        return _say(PROGRESSING, Status.TRUE, "RuleBeingWritten", f"The rule is being put on {names(waiting)}.")
-    return _say(PROGRESSING, Status.FALSE, "RolledOut", "Every scoped DaemonSet is as it ought to be.")
+        return _condition(PROGRESSING, Status.TRUE, "RuleBeingWritten", f"The rule is being put on {names(waiting)}.")
+    return _condition(PROGRESSING, Status.FALSE, "RolledOut", "Every scoped DaemonSet is as it ought to be.")
 
 
 def _degraded(seen: Seen, now: Instant) -> tuple[Condition, float | None]:
@@ -102,8 +107,8 @@ def _degraded(seen: Seen, now: Instant) -> tuple[Condition, float | None]:
     ]
     wake = min(waits, default=None)
     if not causes:
-        return _say(DEGRADED, Status.FALSE, "AsExpected", "Nothing is amiss."), wake
-    return _say(DEGRADED, Status.TRUE, causes[0][0], " ".join(f"{said}." for _, said in causes)), wake
+        return _condition(DEGRADED, Status.FALSE, "AsExpected", "Nothing is amiss."), wake
+    return _condition(DEGRADED, Status.TRUE, causes[0][0], " ".join(f"{message}." for _, message in causes)), wake
 
 
 def _causes(seen: Seen, now: Instant) -> Iterator[tuple[str, str]]:
@@ -128,42 +133,42 @@ def _causes(seen: Seen, now: Instant) -> Iterator[tuple[str, str]]:
     if _installed(seen):
         failing = _failing(seen.round.results, FAILING)
         if failing:
-            yield failing[0][0], "; ".join(said for _, said in failing)
+            yield failing[0][0], "; ".join(message for _, message in failing)
 
 
 def _upgradeable(seen: Seen) -> Condition:
     failing = _failing(seen.round.results, (*FAILING, Result.ESXI_BLOCKS))
-    last = f" Last known: {'; '.join(said for _, said in failing)}." if failing else ""
+    last = f" Last known: {'; '.join(message for _, message in failing)}." if failing else ""
     if seen.to_check and seen.round.unknown:
         since = f" since {iso(seen.round.unknown_since)}" if seen.round.unknown_since is not None else ""
-        said = f"Not known{since}: {seen.round.unknown.rstrip('.')}.{last}"
-        return _say(UPGRADEABLE, Status.UNKNOWN, "NotChecked", said)
+        message = f"Cannot tell{since}: {seen.round.unknown.rstrip('.')}.{last}"
+        return _condition(UPGRADEABLE, Status.UNKNOWN, "NotChecked", message)
     if failing:
-        return _say(UPGRADEABLE, Status.FALSE, failing[0][0], f"{'; '.join(said for _, said in failing)}.")
+        return _condition(UPGRADEABLE, Status.FALSE, failing[0][0], f"{'; '.join(message for _, message in failing)}.")
     if seen.strict and seen.foreign:
-        said = f"Strict mode: {_of(seen.foreign)} without cloud integration."
-        return _say(UPGRADEABLE, Status.FALSE, "ForeignNodes", said)
-    young = [name for name, one in seen.round.results.items() if one.result in (Result.YOUNG, Result.UNKNOWN)]
+        message = f"Strict mode: {_of(seen.foreign)} without cloud integration."
+        return _condition(UPGRADEABLE, Status.FALSE, "ForeignNodes", message)
+    young = [name for name, check in seen.round.results.items() if check.result in (Result.YOUNG, Result.UNKNOWN)]
     if young:
-        return _say(UPGRADEABLE, Status.UNKNOWN, "NotChecked", f"Not checked yet: {names(young)}.")
+        return _condition(UPGRADEABLE, Status.UNKNOWN, "NotChecked", f"Not checked yet: {names(young)}.")
     checked = count(len(seen.round.results), "vSphere node")
-    return _say(UPGRADEABLE, Status.TRUE, "AsExpected", f"{checked} checked; other nodes are not.")
+    return _condition(UPGRADEABLE, Status.TRUE, "AsExpected", f"{checked} checked; other nodes are not.")
 
 
 def _stranded(seen: Seen) -> Condition:
     if seen.stranded:
-        said = f"These pods need a driver that is not on their node: {names(seen.stranded, 10)}."
-        return _say(STRANDED, Status.TRUE, "DriverMissing", said)
-    return _say(STRANDED, Status.FALSE, "AsExpected", "No pod is known to wait for a driver that its node lacks.")
+        message = f"These pods need a driver that is not on their node: {names(seen.stranded, 10)}."
+        return _condition(STRANDED, Status.TRUE, "DriverMissing", message)
+    return _condition(STRANDED, Status.FALSE, "AsExpected", "No pod is known to wait for a driver that its node lacks.")
 
 
 def _failing(results: Mapping[str, NodeCheck], kinds: Sequence[Result]) -> list[tuple[str, str]]:
     """(reason, sentence) for every kind of failure, all nodes named as far as there is room."""
     found = []
     for kind in kinds:
-        those = [name for name, one in results.items() if one.result is kind]
+        those = [name for name, check in results.items() if check.result is kind]
         if those:
-            found.append((str(kind), f"{SAID[kind]} {names(those)}"))
+            found.append((str(kind), f"{FAILURE_TEXTS[kind]} {names(those)}"))
     return found
 
 
@@ -171,7 +176,7 @@ def _of(nodes: Sequence[str]) -> str:
     return f"{names(nodes)} {'is' if len(nodes) == 1 else 'are'}"
 
 
-def _say(type: str, status: Status, reason: str, message: str) -> Condition:
+def _condition(type: str, status: Status, reason: str, message: str) -> Condition:
     return Condition(type=type, status=status, reason=reason, message=cut(message))
 
 
@@ -180,7 +185,7 @@ OPERATOR_NAME = "hostler-platform"
 
 def operator_writes(there: ClusterOperator | None, conditions: Sequence[Condition]) -> tuple[Write, ...]:
     """One object, created if it is missing; its status is written only when a condition changed."""
-    shown = [one for one in conditions if one.type in TYPES]
+    shown = [condition for condition in conditions if condition.type in TYPES]
     writes = []
     if there is None:
         body = {"metadata": {"name": OPERATOR_NAME}, "spec": {}}
@@ -188,16 +193,18 @@ def operator_writes(there: ClusterOperator | None, conditions: Sequence[Conditio
     before = there.status.conditions or () if there is not None else ()
     listed = [
         {
-            "type": one.type,
-            "status": str(one.status),
-            "reason": one.reason,
-            "message": one.message,
-            "lastTransitionTime": one.last_transition_time,
+            "type": condition.type,
+            "status": str(condition.status),
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": condition.last_transition_time,
         }
-        for one in shown
+        for condition in shown
     ]
-    said = [(one.type, one.status, one.reason, one.message) for one in before]
-    if said != [(one.type, str(one.status), one.reason, one.message) for one in shown]:
+    shown_before = [(condition.type, condition.status, condition.reason, condition.message) for condition in before]
+    if shown_before != [
+        (condition.type, str(condition.status), condition.reason, condition.message) for condition in shown
+    ]:
         status = {"conditions": listed, "versions": [{"name": "operator", "version": __version__}]}
         why = "a condition changed"
         writes.append(

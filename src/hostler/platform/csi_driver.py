@@ -16,7 +16,8 @@ from typing import Any
 
 from hostler.apis.openshift import CLUSTER_CSI_DRIVER, ClusterCSIDriver
 from hostler.host.conditions import names
-from hostler.platform.model import CSI_DRIVER, News, Verb, Write
+from hostler.host.writes import EventNote, Verb
+from hostler.platform.model import CSI_DRIVER, Write
 from hostler.platform.scoping import OPENSHIFT_DRIVER, key_of_target
 
 BEFORE = "hostler.dev/management-state-before"
@@ -36,11 +37,11 @@ class DriverVerdict:
     def writes(self) -> tuple[Write, ...]:
         if self.patch is None:
             return ()
-        news = News("Normal", "ManagedAgain" if self.back else "Unmanaged", f"{self.why}.")
+        notice = EventNote("Normal", "ManagedAgain" if self.back else "Unmanaged", f"{self.why}.")
         about = (key_of_target(OPENSHIFT_DRIVER),)
         return (
             Write(
-                Verb.PATCH, CLUSTER_CSI_DRIVER, CSI_DRIVER, self.why, body=self.patch, about=about, news=news,
+                Verb.PATCH, CLUSTER_CSI_DRIVER, CSI_DRIVER, self.why, body=self.patch, about=about, notice=notice,
                 gives_back=self.back,
             ),
         )  # fmt: skip
@@ -54,7 +55,7 @@ class DriverFacts:
 
 
 def judge_driver(facts: DriverFacts, wanted: bool | None) -> DriverVerdict:
-    """`wanted`: whether its operator is to leave the DaemonSet alone; None: not known, so it stays as it is."""
+    """`wanted`: whether its operator is to leave the DaemonSet alone; None: unknown, so it stays as it is."""
     if facts.unreadable:
         return DriverVerdict(None, f"its ClusterCSIDriver cannot be read ({facts.unreadable})")
     if facts.displaced:
@@ -80,7 +81,7 @@ def decide_driver(current: ClusterCSIDriver | None, *, wanted: bool) -> DriverVe
             None, f"{_IT} is {UNMANAGED}: its operator leaves the DaemonSet alone, and updates it neither"
         )
     if before:
-        why = f"somebody set {_IT} back to {state}, and so it stays until the annotation {BEFORE} is taken from it"
+        why = f"another client set {_IT} back to {state}; it stays so until the annotation {BEFORE} is removed"
         return DriverVerdict(None, why)
     if state != MANAGED:
         return DriverVerdict(None, f"{_IT} is {state}, which is left as it is")

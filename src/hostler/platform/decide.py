@@ -16,6 +16,7 @@ from hostler.host.conditions import Condition, names, set_conditions
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.host.platform import UNINITIALIZED, Class
 from hostler.host.reverts import RevertLimits
+from hostler.host.writes import EventNote, Verb
 from hostler.instant import Instant
 from hostler.kube.kinds import DAEMON_SET, NODE
 from hostler.platform.admission_policy import PolicyFacts, policy_writes
@@ -24,12 +25,10 @@ from hostler.platform.csi_driver import DriverFacts, DriverVerdict, judge_driver
 from hostler.platform.model import (
     NO_POLICIES,
     CheckRound,
-    News,
     PlacedNode,
     Scope,
     State,
     StrandedPod,
-    Verb,
     Way,
     WaySetting,
     Write,
@@ -88,17 +87,17 @@ class Decision:
 def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
     """Decide about every scoped DaemonSet, what guards it, and what is reported of it."""
     way = _way(policy, facts)
-    scopes = tuple(decide_scope(one, policy.limits, now) for one in facts.scopes)
+    scopes = tuple(decide_scope(scope_facts, policy.limits, now) for scope_facts in facts.scopes)
     driver = judge_driver(facts.driver, _sets_aside(way, scopes))
     described = _describe_way(way, policy, driver)
     conditions, patience = _conditions(facts, policy, scopes, described, now)
     steps = (
         driver.writes,
         policy_writes(facts.entries if way is Way.POLICY else (), scopes, facts.policies),
-        *(_scope_writes(one) for one in scopes),
+        *(_scope_writes(scope) for scope in scopes),
         operator_writes(facts.operator.current, conditions) if facts.operator.usable else (),
     )
-    wakes = [one for one in (patience, *(scope.wake for scope in scopes)) if one is not None]
+    wakes = [wake for wake in (patience, *(scope.wake for scope in scopes)) if wake is not None]
     return Decision(
         scopes, driver, described, conditions, tuple(step for step in steps if step), min(wakes, default=None)
     )
@@ -137,20 +136,22 @@ def _scope_writes(scope: Scope) -> tuple[Write, ...]:
         return ()
     rule, target, key = describe_rule(scope.target), scope.target, key_of_target(scope.target)
     note = f"It requires {rule} now, so it stays off {len(scope.kept_off)} nodes without the cloud."
-    news = News("Normal", "Scoped", note)
+    notice = EventNote("Normal", "Scoped", note)
     return (
-        Write(Verb.APPLY, DAEMON_SET, target.name, scope.why, target.namespace, scope.body, about=(key,), news=news),
+        Write(
+            Verb.APPLY, DAEMON_SET, target.name, scope.why, target.namespace, scope.body, about=(key,), notice=notice
+        ),
     )
 
 
 def _conditions(
     facts: Facts, policy: Policy, scopes: Sequence[Scope], way: str, now: Instant
 ) -> tuple[Sequence[Condition], float | None]:
-    foreign = sorted(one.name for one in facts.nodes if one.found.kind is Class.FOREIGN)
-    there = [(scope, one.current) for scope, one in zip(scopes, facts.scopes, strict=True)]
+    foreign = sorted(placed.name for placed in facts.nodes if placed.found.kind is Class.FOREIGN)
+    there = [(scope, scope_facts.current) for scope, scope_facts in zip(scopes, facts.scopes, strict=True)]
     seen = Seen(
         there, facts.round, len(nodes_to_check(facts.nodes)), way, foreign, policy.strict, facts.since,
-        [str(one) for one in facts.stranded],
+        [str(pod) for pod in facts.stranded],
     )  # fmt: skip
     made, wake = decide_conditions(seen, now)
     return set_conditions(facts.conditions, made, now), wake
@@ -170,33 +171,33 @@ class TaintVerdict:
     def writes(self, node: str) -> tuple[Write, ...]:
         if self.patch is None:
             return ()
-        news = News("Normal", "TaintRemoved", f"The taint {UNINITIALIZED} was taken away: {self.why}.")
-        return (Write(Verb.PATCH, NODE, node, self.why, body=self.patch, news=news),)
+        notice = EventNote("Normal", "TaintRemoved", f"The taint {UNINITIALIZED} was taken away: {self.why}.")
+        return (Write(Verb.PATCH, NODE, node, self.why, body=self.patch, notice=notice),)
 
 
-def waits_for_provider(one: PlacedNode) -> bool:
+def waits_for_provider(placed: PlacedNode) -> bool:
     """Whether it has the taint that its cloud provider takes away."""
-    return any(taint.key == UNINITIALIZED for taint in one.node.spec.taints)
+    return any(taint.key == UNINITIALIZED for taint in placed.node.spec.taints)
 
 
 def other_clouds(nodes: Iterable[PlacedNode]) -> list[str]:
     """Clouds beside vSphere that have nodes here: their providers may initialise further ones."""
-    return sorted({one.found.platform for one in nodes if one.found.kind is Class.OTHER} - NO_CLOUD)
+    return sorted({placed.found.platform for placed in nodes if placed.found.kind is Class.OTHER} - NO_CLOUD)
 
 
 def decide_taint(
-    one: PlacedNode, in_none: Fact[bool], *, wanted: bool, clouds: Sequence[str] = ()
+    placed: PlacedNode, in_none: Fact[bool], *, wanted: bool, clouds: Sequence[str] = ()
 ) -> TaintVerdict | None:
     """A foreign node waits for a cloud provider that will never come: take its taint away. None: it has no taint.
 
     Only where every vCenter was asked and has no such VM, and no other cloud (`clouds`) has nodes here: a node that a
     cloud provider will initialise keeps it.
     """
-    found = [number for number, taint in enumerate(one.node.spec.taints) if taint.key == UNINITIALIZED]
+    found = [number for number, taint in enumerate(placed.node.spec.taints) if taint.key == UNINITIALIZED]
     if not found:
         return None
-    if one.found.kind is not Class.FOREIGN:
-        return TaintVerdict(None, f"its taint stays: {one.found.why}")
+    if placed.found.kind is not Class.FOREIGN:
+        return TaintVerdict(None, f"its taint stays: {placed.found.why}")
     if not wanted:
         return TaintVerdict(None, "its taint stays: HOSTLER_PLATFORM_REMOVE_TAINT is off")
     if clouds:
@@ -206,7 +207,7 @@ def decide_taint(
             return TaintVerdict(None, f"its taint stays: {why}")
         case Known(False):
             return TaintVerdict(None, "its taint stays: it is a VM in vCenter, and its cloud provider may yet come")
-    at, meta = f"/spec/taints/{found[0]}", one.node.metadata
+    at, meta = f"/spec/taints/{found[0]}", placed.node.metadata
     # The version: a providerID that was written a moment ago means that a cloud provider will initialise the node.
     patch = (
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from hostler.apis.openshift import CLUSTER_CSI_DRIVER
-from hostler.kube.client import How
+from hostler.host.write_sending import send_write
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import DAEMON_SET, NODE
 from hostler.kube.writer import Writer
-from hostler.platform.model import MANAGER, Verb, Write
+from hostler.platform.model import MANAGER, Write
 from hostler.platform.observe import Caches
 
 # What an Event says was being done.
@@ -44,28 +44,11 @@ class PlatformExecutor:
 
     async def _send(self, write: Write) -> bool:
         """False: it is a dry run, or nothing is left to look at."""
-        writer, watch = self._back if write.gives_back else self._writer, self._caches.by_kind[write.kind]
-        match write.verb:
-            case Verb.CREATE:
-                assert not isinstance(write.body, tuple)
-                answer = await watch.create(writer, write.body, write.namespace, why=write.why)
-            case Verb.DELETE:
-                await writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
-                return False
-            case Verb.APPLY:
-                answer = await watch.patch(
-                    writer, write.name, write.body, write.namespace, why=write.why, how=How.APPLY, manager=MANAGER,
-                    force=True,
-                )  # fmt: skip
-            case Verb.PATCH:
-                json = isinstance(write.body, tuple)
-                answer = await watch.patch(
-                    writer, write.name, list(write.body) if json else write.body, write.namespace, why=write.why,
-                    how=How.JSON if json else How.MERGE, subresource=write.subresource,
-                )  # fmt: skip
+        writer = self._back if write.gives_back else self._writer
+        answer = await send_write(write, writer, self._caches.by_kind[write.kind], applies_as=MANAGER)
         if answer is None:
             return False
-        if write.news is not None:
-            news = write.news
-            self._recorder.event(write.kind, answer.metadata, news.type, news.reason, _ACTIONS[write.kind], news.note)
+        if (notice := write.notice) is not None:
+            action = _ACTIONS[write.kind]
+            self._recorder.event(write.kind, answer.metadata, notice.type, notice.reason, action, notice.note)
         return True

@@ -11,7 +11,7 @@ from hostler.instant import iso
 from hostler.inventory.model import Host, Layer
 from hostler.inventory.sources import Source
 from hostler.kube.client import Gate
-from hostler.platform.controller import PlatformKeeper
+from hostler.platform.controller import PlatformReconciler
 from hostler.platform.decide import other_clouds
 from hostler.platform.model import PlacedNode, Result, Scope, State, Write
 from hostler.platform.scoping import describe_rule, find_lag, key_of_target
@@ -25,7 +25,7 @@ class PlatformExplainers:
     `platform/cluster`: all of them, with what guards them and what is reported.
     """
 
-    keeper: PlatformKeeper
+    reconciler: PlatformReconciler
     gate: Gate  # why nothing would be written now
 
     def register(self, registry: Registry) -> None:
@@ -34,35 +34,37 @@ class PlatformExplainers:
         registry.add(Explainer("platform", "platform", self.cluster, self.cluster))
 
     def node(self, name: str) -> Explanation | None:
-        if self.keeper.caches.nodes.store.get(name) is None:
+        if self.reconciler.observer.caches.nodes.store.get(name) is None:
             return None
-        why = self.keeper.caches.unread()
+        why = self.reconciler.observer.caches.unread()
         if why:
             return Explanation("platform checks", f"Nothing is decided yet: {why}.")
-        facts, decision = self.keeper.decide()
-        one = next(placed for placed in facts.nodes if placed.name == name)
-        checked = self.keeper.round.results.get(name)
+        facts, decision = self.reconciler.decide()
+        placed = next(placed for placed in facts.nodes if placed.name == name)
+        checked = self.reconciler.observer.round.results.get(name)
         rules = [
-            RuleSeen("node check", str(checked.result), f"{checked.why}.") if checked is not None else _unchecked(one)
+            RuleSeen("node check", str(checked.result), f"{checked.why}.")
+            if checked is not None
+            else _unchecked(placed)
         ]
-        verdict = self.keeper.decide_taint(one, other_clouds(facts.nodes))
+        verdict = self.reconciler.decide_taint(placed, other_clouds(facts.nodes))
         writes = verdict.writes(name) if verdict is not None else ()
         if verdict is not None:
             rules.append(RuleSeen("uninitialized taint", "goes" if writes else "stays", f"{verdict.why}."))
         for scope, found in zip(decision.scopes, facts.scopes, strict=True):
             if found.current is not None:
                 rules.append(_may_run(scope, name))
-        seen = [FactSeen("asked vCenter", iso(at))] if (at := self.keeper.round.at) is not None else []
-        seen += [FactSeen("stranded pod", str(pod)) for pod in self.keeper.stranded if pod.node == name]
-        return Explanation("platform checks", _outcome(one, rules), tuple(rules), tuple(seen), self._actions(writes))
+        seen = [FactSeen("asked vCenter", iso(at))] if (at := self.reconciler.observer.round.at) is not None else []
+        seen += [FactSeen("stranded pod", str(pod)) for pod in self.reconciler.observer.stranded if pod.node == name]
+        return Explanation("platform checks", _outcome(placed, rules), tuple(rules), tuple(seen), self._actions(writes))
 
     def daemon_set(self, name: str) -> Explanation | None:
-        if self.keeper.caches.unread():
+        if self.reconciler.observer.caches.unread():
             return None
-        facts, decision = self.keeper.decide()
+        facts, decision = self.reconciler.decide()
         found = [
-            (scope, one.current)
-            for scope, one in zip(decision.scopes, facts.scopes, strict=True)
+            (scope, scope_facts.current)
+            for scope, scope_facts in zip(decision.scopes, facts.scopes, strict=True)
             if key_of_target(scope.target) == name
         ]
         if not found:
@@ -81,14 +83,17 @@ class PlatformExplainers:
     def cluster(self, name: str) -> Explanation | None:
         if name != CLUSTER:
             return None
-        why = self.keeper.caches.unread()
+        why = self.reconciler.observer.caches.unread()
         if why:
             return Explanation("platform", f"Nothing is decided yet: {why}.")
-        _, decision = self.keeper.decide()
+        _, decision = self.reconciler.decide()
         rules = tuple(
             RuleSeen(key_of_target(scope.target), str(scope.state), f"{scope.why}.") for scope in decision.scopes
         )
-        seen = tuple(FactSeen(f"condition {one.type}", f"{one.status}: {one.message}") for one in decision.conditions)
+        seen = tuple(
+            FactSeen(f"condition {condition.type}", f"{condition.status}: {condition.message}")
+            for condition in decision.conditions
+        )
         outcome = f"Scoped DaemonSets are kept on their platform by {decision.way}."
         return Explanation("platform", outcome, rules, seen, self._actions(decision.writes))
 
@@ -97,10 +102,10 @@ class PlatformExplainers:
         return tuple(Action(str(write.verb), write.target, write.why, held_back=back) for write in writes)
 
 
-def _unchecked(one: PlacedNode) -> RuleSeen:
-    if one.found.platform == "vsphere":
+def _unchecked(placed: PlacedNode) -> RuleSeen:
+    if placed.found.platform == "vsphere":
         return RuleSeen("node check", "not yet", "vCenter was not asked about it yet.")
-    return RuleSeen("node check", "none", f"Only vSphere nodes are checked, and {one.found.why}.")
+    return RuleSeen("node check", "none", f"Only vSphere nodes are checked, and {placed.found.why}.")
 
 
 def _may_run(scope: Scope, name: str) -> RuleSeen:
@@ -112,16 +117,16 @@ def _may_run(scope: Scope, name: str) -> RuleSeen:
     return RuleSeen(key, "not meant for it", "its own node selector or affinity does not fit.")
 
 
-def _outcome(one: PlacedNode, rules: list[RuleSeen]) -> str:
+def _outcome(placed: PlacedNode, rules: list[RuleSeen]) -> str:
     first = rules[0]
-    return f"{one.name} is {one.found.kind}; its check: {first.outcome}. {first.why}"
+    return f"{placed.name} is {placed.found.kind}; its check: {first.outcome}. {first.why}"
 
 
 class PlatformSource(Source):
     """It shows no hosts; what it knows of one is told where that host is asked for."""
 
-    def __init__(self, keeper: PlatformKeeper) -> None:
-        self._keeper = keeper
+    def __init__(self, reconciler: PlatformReconciler) -> None:
+        self._reconciler = reconciler
 
     def listen(self, changed: Callable[[], None]) -> None:
         """Nothing of it is in a layer."""
@@ -130,8 +135,8 @@ class PlatformSource(Source):
         return {}
 
     def notes(self, host: Host) -> tuple[str, ...]:
-        checked = self._keeper.round.results.get(host.node)
+        checked = self._reconciler.observer.round.results.get(host.node)
         failed = checked is not None and checked.result is not Result.PASSED
         check = (f"Its platform check: {checked.result}. {checked.why}.",) if checked is not None and failed else ()
-        pods = (pod for pod in self._keeper.stranded if host.node and pod.node == host.node)
+        pods = (pod for pod in self._reconciler.observer.stranded if host.node and pod.node == host.node)
         return (*check, *(f"A pod needs a driver that its node lacks: {pod}." for pod in pods))

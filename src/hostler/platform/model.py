@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from hostler.apis.fleet import ScopedDaemonSet
+from hostler.host import writes
 from hostler.host.platform import Class, Classification
+from hostler.host.writes import EventNote
 from hostler.instant import Instant
 from hostler.kube.kinds import Kind
 from hostler.kube.records import ManagedMetadata, Metadata, Node, Record, Selector
@@ -148,15 +150,6 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """An Event."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
 class Scope:
     """What is decided about one scoped DaemonSet."""
 
@@ -169,7 +162,7 @@ class Scope:
     losing: tuple[str, ...] = ()  # those of them it belongs on
     young: tuple[str, ...] = ()  # such nodes too, but new ones: their label may yet come
     nowhere: bool = False  # the rule leaves it no node, and no label is on its way
-    news: tuple[News, ...] = ()
+    notices: tuple[EventNote, ...] = ()
     wake: float | None = None
 
     @property
@@ -178,27 +171,12 @@ class Scope:
         return self.state is State.HELD_BACK and bool(self.young) and not self.losing
 
 
-class Verb(StrEnum):
-    CREATE = "create"
-    APPLY = "apply"
-    PATCH = "patch"
-    DELETE = "delete"
-
-
 @dataclass(frozen=True, slots=True)
-class Write:
-    """One write, as data. A patch is a merge patch, or a JSON patch where its body is a tuple of operations."""
+class Write(writes.Write):
+    """A write of platform."""
 
-    verb: Verb
-    kind: Kind
-    name: str
-    why: str
-    namespace: str | None = None
-    body: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=dict)
-    subresource: str | None = None
-    uid: str = ""
     about: tuple[str, ...] = ()  # the scoped DaemonSets that it is for, by key
-    news: News | None = None  # the Event once it is written
+    notice: EventNote | None = None  # the Event once it is written
     gives_back: bool = False  # allowed even beside the operator that we replace: it gets its own back
 
     @property

@@ -42,16 +42,16 @@ Answers = Mapping[str, Fact[Sequence[Machine]]]  # by vCenter
 def nodes_to_check(nodes: Iterable[PlacedNode]) -> list[PlacedNode]:
     """The Linux nodes of class vsphere; no other node is checked by anything."""
     return [
-        one
-        for one in nodes
-        if one.found.kind is Class.VSPHERE
-        and (one.node.status.node_info.operating_system or one.node.metadata.labels.get(OS, "linux")) == "linux"
+        placed
+        for placed in nodes
+        if placed.found.kind is Class.VSPHERE
+        and (placed.node.status.node_info.operating_system or placed.node.metadata.labels.get(OS, "linux")) == "linux"
     ]
 
 
 def uuids_of(nodes: Iterable[PlacedNode]) -> frozenset[str]:
     """Every UUID to ask for: in one read, for all of them."""
-    return frozenset(uuid for one in nodes for uuid in node_uuids(one.node))
+    return frozenset(uuid for placed in nodes for uuid in node_uuids(placed.node))
 
 
 def judge_nodes(
@@ -65,11 +65,11 @@ def judge_nodes(
         for uuid in node_uuids(placed.node):
             claimed.setdefault(uuid, []).append(placed.node)
     results: dict[str, NodeCheck] = {}
-    for one in nodes_to_check(known):
-        made = _check(one.node, found, claimed, silent, now, grace)
+    for placed in nodes_to_check(known):
+        made = _check(placed.node, found, claimed, silent, now, grace)
         if made.result is Result.UNKNOWN:
-            made = before.results.get(one.name, made)
-        results[one.name] = made
+            made = before.results.get(placed.name, made)
+        results[placed.name] = made
     if not answers:
         return CheckRound(results, before.at, "no vCenter is configured", before.unknown_since or now)
     if silent:
@@ -95,9 +95,11 @@ def _check(
     now: Instant,
     grace: float,
 ) -> NodeCheck:
-    machines = {(one.vcenter, one.moref): one for uuid in node_uuids(node) for one in found.get(uuid, ())}
+    machines = {
+        (machine.vcenter, machine.moref): machine for uuid in node_uuids(node) for machine in found.get(uuid, ())
+    }
     if len(machines) > 1:  # by their ids: copies may have one name as well as one UUID
-        twice = names(f"{one.name} ({one.moref}) in {one.vcenter}" for one in machines.values())
+        twice = names(f"{machine.name} ({machine.moref}) in {machine.vcenter}" for machine in machines.values())
         return NodeCheck(Result.AMBIGUOUS, f"more than one VM has its UUID: {twice}")
     if not machines:
         return _absent(node, silent, now, grace)
@@ -151,7 +153,7 @@ def _judge_machine(machine: Machine) -> NodeCheck:
 
 def next_look(checks_round: CheckRound, failures: int) -> float:
     """Seconds until the next look, if nothing changes before: an hour after a pass, else a minute and doubling."""
-    if not checks_round.unknown and all(one.result is Result.PASSED for one in checks_round.results.values()):
+    if not checks_round.unknown and all(check.result is Result.PASSED for check in checks_round.results.values()):
         return LONGEST_SECONDS
     return float(min(FIRST_SECONDS * 2 ** min(max(failures - 1, 0), 10), LONGEST_SECONDS))
 
@@ -160,7 +162,7 @@ def in_no_vcenter(node: Node, answers: Answers) -> Fact[bool]:
     """Whether a node is known to be in no vCenter: only if each was asked for its UUID and answered."""
     uuids = node_uuids(node)
     if not answers:
-        return Unknown("no vCenter is configured, so nobody can tell that it is in none")
+        return Unknown("cannot tell that it is in no vCenter: none is configured")
     if not uuids:
         return Unknown("it has no system UUID to look for")
     at = None
@@ -170,7 +172,7 @@ def in_no_vcenter(node: Node, answers: Answers) -> Fact[bool]:
                 return Unknown(f"{name} did not answer: {why}")
             case Known(machines, seen):
                 at = seen if at is None else min(at, seen)
-                if any(one.uuid in uuids for one in machines):
+                if any(machine.uuid in uuids for machine in machines):
                     return Known(False, seen)
     return Known(True, at or 0.0)
 

@@ -19,9 +19,10 @@ from hostler.host.conditions import count, names
 from hostler.host.platform import Class
 from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import REQUIRED, Term, is_empty_term, labels_fit, required_terms
+from hostler.host.writes import EventNote
 from hostler.instant import Instant, parse
 from hostler.kube.records import Metadata, key_of
-from hostler.platform.model import MANAGER, MOST_TERMS, NOWHERE, DaemonSet, News, PlacedNode, Scope, State
+from hostler.platform.model import MANAGER, MOST_TERMS, NOWHERE, DaemonSet, PlacedNode, Scope, State
 from hostler.selectors import is_label_key, is_label_value
 
 # The vSphere CSI node DaemonSet as OpenShift names it, and as upstream does.
@@ -57,7 +58,7 @@ def resolve(entries: Sequence[ScopedDaemonSet], there: Iterable[Metadata]) -> li
     made: dict[str, tuple[int, ScopedDaemonSet]] = {}
     for number, target in (*found.values(), *absent):
         made.setdefault(key_of_target(target), (number, target))  # a later entry of the same one does not count
-    return [target for _, target in sorted(made.values(), key=lambda one: (one[0], key_of_target(one[1])))]
+    return [target for _, target in sorted(made.values(), key=lambda entry: (entry[0], key_of_target(entry[1])))]
 
 
 def key_of_target(target: ScopedDaemonSet) -> str:
@@ -88,14 +89,14 @@ def find_flaw(target: ScopedDaemonSet) -> str:
         return f'"{target.key}" can be no label\'s key'
     if (target.operator in ("In", "NotIn")) is not bool(target.values):
         return f"{target.operator} needs {'no' if target.values else 'some'} values"
-    wrong = [one for one in target.values if not is_label_value(one)]
+    wrong = [value for value in target.values if not is_label_value(value)]
     return f'"{wrong[0]}" can be no label\'s value' if wrong else ""
 
 
 def has_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> bool:
     """Whether the rule is in force: there are terms, and it is in each that can match anything."""
     terms = required_terms(affinity)
-    return terms is not None and all(is_empty_term(one) or _has(one, target) for one in terms)
+    return terms is not None and all(is_empty_term(term) or _has(term, target) for term in terms)
 
 
 def add_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> list[dict[str, Any]]:
@@ -105,27 +106,27 @@ def add_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> lis
     if terms is None:
         return [{"matchExpressions": [rule]}]
     return [
-        dict(one)
-        if is_empty_term(one) or _has(one, target)
-        else {**one, "matchExpressions": [*(one.get("matchExpressions") or ()), rule]}
-        for one in terms
+        dict(term)
+        if is_empty_term(term) or _has(term, target)
+        else {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), rule]}
+        for term in terms
     ]
 
 
 def _has(term: Term, target: ScopedDaemonSet) -> bool:
     wanted = expression(target)
-    return any(_same(one, wanted) for one in term.get("matchExpressions") or ())
+    return any(_same(rule, wanted) for rule in term.get("matchExpressions") or ())
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same(rule: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     def read(rule: Mapping[str, Any]) -> tuple[Any, Any, list[str]]:
         return rule.get("key"), rule.get("operator"), sorted(_texts(rule.get("values")))
 
-    return read(one) == read(other)
+    return read(rule) == read(other)
 
 
 def _texts(values: Iterable[Any] | None) -> list[str]:
-    return [str(one) for one in values or ()]
+    return [str(value) for value in values or ()]
 
 
 def without_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) -> Sequence[Term] | None:
@@ -135,10 +136,10 @@ def without_rule(affinity: Mapping[str, Any] | None, target: ScopedDaemonSet) ->
         return None
     wanted = expression(target)
     left = []
-    for one in terms:
-        kept = [rule for rule in one.get("matchExpressions") or () if not _same(rule, wanted)]
-        bare = {**one, "matchExpressions": kept}
-        if is_empty_term(bare) and not is_empty_term(one):
+    for term in terms:
+        kept = [rule for rule in term.get("matchExpressions") or () if not _same(rule, wanted)]
+        bare = {**term, "matchExpressions": kept}
+        if is_empty_term(bare) and not is_empty_term(term):
             return None  # nothing but the rule stood there
         left.append(bare)
     return tuple(left)
@@ -167,33 +168,36 @@ def decide_scope(facts: ScopeFacts, limits: RevertLimits, now: Instant) -> Scope
     terms = add_rule(affinity, target)
     eligible = _fitting(facts, terms)
     kept_off = tuple(sorted(set(_fitting(facts, without_rule(affinity, target))) - set(eligible)))
-    lacking = [one for one in facts.nodes if one.name in kept_off]
+    lacking = [placed for placed in facts.nodes if placed.name in kept_off]
     losing, young, wake = _losing(lacking, facts, now)
     nowhere = bool(lacking) and not eligible
-    soon = bool(young) or any(one.found.kind is Class.UNINITIALISED for one in lacking)  # a label may yet come
+    soon = bool(young) or any(placed.found.kind is Class.UNINITIALISED for placed in lacking)  # a label may yet come
     lost = nowhere and not soon
-    news = _warnings(target, kept_off if lost else (), losing)
+    notices = _warnings(target, kept_off if lost else (), losing)
     if has_rule(affinity, target):
         why = f"{rule} is required; it may run on {count(len(eligible), 'node')}"
-        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, losing, young, lost, news, wake)
+        return Scope(target, State.IN_PLACE, why, None, eligible, kept_off, losing, young, lost, notices, wake)
     if losing or young:
         why = f"{rule} would take it from {names((*losing, *young))}, which it belongs on: "
         why += "those nodes lack the label" if losing else "their labels have not come yet"
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, losing, young, lost, news, wake)
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, losing, young, lost, notices, wake)
     if nowhere:
         # Perhaps no cloud provider labels nodes here, and the driver works all the same.
         why = f"{rule} would take it from every node ({names(kept_off)}): none is known to be of platform "
         why += target.platform
-        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, nowhere=lost, news=news)
+        return Scope(target, State.HELD_BACK, why, None, eligible, kept_off, nowhere=lost, notices=notices)
     pause = limits.pause(facts.reverts, rule, now)
     if pause is not None:
         who = last_writer(current.metadata, MANAGER) or "another controller"
         why = f"{who} removes the rule ({rule}) whenever it is put back; we stopped for now"
-        return Scope(target, State.FIGHT, why, None, eligible, kept_off, news=news, wake=pause)
+        return Scope(target, State.FIGHT, why, None, eligible, kept_off, notices=notices, wake=pause)
     if len(terms) > MOST_TERMS:
-        news = (*news, News("Warning", "ManyTerms", f"It has more than {MOST_TERMS} terms; the policy covers no more."))
+        notices = (
+            *notices,
+            EventNote("Warning", "ManyTerms", f"It has more than {MOST_TERMS} terms; the policy covers no more."),
+        )
     why = f"it may run on {count(len(kept_off), 'node')} without the integration; {rule} is put in each term"
-    return Scope(target, State.WRITE, why, _body(current, terms), eligible, kept_off, news=news)
+    return Scope(target, State.WRITE, why, _body(current, terms), eligible, kept_off, notices=notices)
 
 
 def _losing(
@@ -204,14 +208,14 @@ def _losing(
     A kubelet may write a providerID before its cloud provider writes the label. A node of unknown age is not new.
     """
     old, young, wakes = list[str](), list[str](), list[float]()
-    for one in lacking:
-        if not one.of(facts.target.platform):
+    for placed in lacking:
+        if not placed.of(facts.target.platform):
             continue
-        created = parse(one.node.metadata.creation_timestamp)
+        created = parse(placed.node.metadata.creation_timestamp)
         if created is None or now - created >= facts.grace:
-            old.append(one.name)
+            old.append(placed.name)
         else:
-            young.append(one.name)
+            young.append(placed.name)
             wakes.append(created + facts.grace - now + 0.5)
     return tuple(sorted(old)), tuple(sorted(young)), min(wakes, default=None)
 
@@ -220,19 +224,23 @@ def _fitting(facts: ScopeFacts, terms: Sequence[Term] | None) -> tuple[str, ...]
     assert facts.current is not None
     selector = facts.current.spec.template.spec.node_selector
     return tuple(
-        sorted(one.name for one in facts.nodes if labels_fit(one.name, one.node.metadata.labels, selector, terms))
+        sorted(
+            placed.name
+            for placed in facts.nodes
+            if labels_fit(placed.name, placed.node.metadata.labels, selector, terms)
+        )
     )
 
 
-def _warnings(target: ScopedDaemonSet, nowhere: Sequence[str], losing: Sequence[str]) -> tuple[News, ...]:
-    news, rule = list[News](), describe_rule(target)
+def _warnings(target: ScopedDaemonSet, nowhere: Sequence[str], losing: Sequence[str]) -> tuple[EventNote, ...]:
+    notices, rule = list[EventNote](), describe_rule(target)
     if nowhere:
         note = f"{rule} leaves no node it may run on; without the rule: {names(nowhere)}."
-        news.append(News("Warning", NOWHERE, note))
+        notices.append(EventNote("Warning", NOWHERE, note))
     if losing:
         note = f"{names(losing)} is of platform {target.platform} and lacks what the rule asks for ({rule})."
-        news.append(News("Warning", "PlatformNodeWithoutLabel", note))
-    return tuple(news)
+        notices.append(EventNote("Warning", "PlatformNodeWithoutLabel", note))
+    return tuple(notices)
 
 
 def _body(current: DaemonSet, terms: Sequence[Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 from prometheus_client import Counter, Gauge
@@ -15,10 +15,12 @@ from hostler.host.platform import Class, classify
 from hostler.host.reverts import RevertLimits
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
-from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE
+from hostler.kube.events import Recorder
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, POD
 from hostler.kube.metrics import Metrics
-from hostler.kube.records import Node, Object, key_of
+from hostler.kube.records import Node, Object, Pod, key_of
 from hostler.platform.admission_policy import as_wanted, rules_wanted
+from hostler.platform.decide import Decision, Facts
 from hostler.platform.model import (
     BINDING,
     NO_POLICIES,
@@ -49,7 +51,7 @@ class PlatformMetrics:
             "hostler_platform_condition", "1: True, 0: False, -1: Unknown.", ["type"], registry=registry
         )
         self._reverts = Counter(
-            "hostler_platform_reverts", "How often somebody took the rule from a DaemonSet.", ["daemonset"],
+            "hostler_platform_reverts", "How often another controller took the rule from a DaemonSet.", ["daemonset"],
             registry=registry,
         )  # fmt: skip
 
@@ -57,18 +59,44 @@ class PlatformMetrics:
         self, nodes: Sequence[PlacedNode], checks_round: CheckRound, stranded: int, conditions: Sequence[Condition]
     ) -> None:
         for kind in Class:
-            self._nodes.labels(kind).set(sum(one.found.kind is kind for one in nodes))
+            self._nodes.labels(kind).set(sum(placed.found.kind is kind for placed in nodes))
         for result in Result:
-            self._checks.labels(result).set(sum(one.result is result for one in checks_round.results.values()))
+            self._checks.labels(result).set(sum(check.result is result for check in checks_round.results.values()))
         self._stranded.set(stranded)
-        for one in conditions:
-            self._conditions.labels(one.type).set({Status.TRUE: 1, Status.FALSE: 0}.get(one.status, -1))
+        for condition in conditions:
+            self._conditions.labels(condition.type).set({Status.TRUE: 1, Status.FALSE: 0}.get(condition.status, -1))
 
     def in_place(self, daemon_set: str) -> None:
         self._reverts.labels(daemon_set)  # there as 0, so that Prometheus sees the first one
 
     def reverted(self, daemon_set: str) -> None:
         self._reverts.labels(daemon_set).inc()
+
+
+class PlatformReport:
+    """Reports decisions: metrics, Events, and conditions in the Fleet's status."""
+
+    def __init__(self, recorder: Recorder, metrics: Metrics, changed: Callable[[], None]) -> None:
+        """`changed` is called when the conditions changed."""
+        self.conditions: Sequence[Condition] = ()
+        self.metrics = PlatformMetrics(metrics)
+        self._recorder, self._changed = recorder, changed
+
+    def publish(self, facts: Facts, decision: Decision) -> None:
+        if decision.conditions is not self.conditions:
+            self.conditions = decision.conditions
+            self._changed()
+        self.metrics.show(facts.nodes, facts.round, len(facts.stranded), self.conditions)
+        for scope, scope_facts in zip(decision.scopes, facts.scopes, strict=True):
+            for notice in scope.notices:
+                if scope_facts.current is not None:
+                    about = scope_facts.current.metadata
+                    self._recorder.event(DAEMON_SET, about, notice.type, notice.reason, "Scope", notice.note)
+
+    def warn_stranded(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            note = f"It needs the vSphere CSI driver, and node {pod.spec.node_name} has none."
+            self._recorder.event(POD, pod.metadata, "Warning", "DriverMissing", "Scope", note)
 
 
 CONDITION_PREFIX = "Platform"
@@ -124,28 +152,29 @@ class PlatformStatus(msgspec.Struct, rename="camel", frozen=True):
 async def status_of(client: Client, grace: float) -> PlatformStatus:
     """Everything, read once. Nodes are checked against vCenter by the operator; its last word is in the conditions."""
     now = time.time()
-    nodes = [PlacedNode(one, classify(one, now, grace)) for one in await client.list(NODE, type=Node)]
+    nodes = [PlacedNode(node, classify(node, now, grace)) for node in await client.list(NODE, type=Node)]
     fleet = await client.find(FLEET, NAME, type=Fleet)
     entries = targets_of(fleet.spec.platform if fleet is not None else PlatformPolicy())
-    there = {key_of(one.metadata): one for one in await client.list(DAEMON_SET, type=DaemonSet)}
+    there = {key_of(daemon_set.metadata): daemon_set for daemon_set in await client.list(DAEMON_SET, type=DaemonSet)}
     scopes = [
         decide_scope(ScopeFacts(target, there.get(key_of_target(target)), nodes, grace=grace), RevertLimits(), now)
-        for target in resolve(entries, (one.metadata for one in there.values()))
+        for target in resolve(entries, (daemon_set.metadata for daemon_set in there.values()))
     ]
     served = await _policies_served(client)
     in_force = await _rules_in_force(client, entries, scopes) if served else frozenset()
     lines = [_line(scope, in_force) for scope in scopes]
-    said = (fleet.status if fleet is not None else FleetStatus()).conditions
+    reported = (fleet.status if fleet is not None else FleetStatus()).conditions
     classes = (
-        ClassLine(str(kind), tuple(sorted(one.name for one in nodes if one.found.kind is kind))) for kind in Class
+        ClassLine(str(kind), tuple(sorted(placed.name for placed in nodes if placed.found.kind is kind)))
+        for kind in Class
     )
     return PlatformStatus(
         tuple(classes),
         tuple(lines),
         tuple(
-            msgspec.structs.replace(one, type=one.type.removeprefix(CONDITION_PREFIX))
-            for one in said
-            if one.type.startswith(CONDITION_PREFIX)
+            msgspec.structs.replace(condition, type=condition.type.removeprefix(CONDITION_PREFIX))
+            for condition in reported
+            if condition.type.startswith(CONDITION_PREFIX)
         ),
         "" if served else f"Server-side apply is the way here: {NO_POLICIES}.",
         node_deletion(await _cloud_controllers(client, there), nodes),
@@ -155,7 +184,7 @@ async def status_of(client: Client, grace: float) -> PlatformStatus:
 def node_deletion(controllers: Iterable[str], nodes: Iterable[PlacedNode]) -> str:
     """A cloud controller deletes a NotReady Node if it finds no VM for its providerID, whoever gave it that."""
     controllers = sorted(controllers)
-    foreign = sorted(one.name for one in nodes if one.found.kind is Class.OTHER)
+    foreign = sorted(placed.name for placed in nodes if placed.found.kind is Class.OTHER)
     if not controllers or not foreign:
         return ""
     return (
@@ -166,7 +195,7 @@ def node_deletion(controllers: Iterable[str], nodes: Iterable[PlacedNode]) -> st
 
 async def _cloud_controllers(client: Client, daemon_sets: Iterable[str]) -> set[str]:
     """The vSphere cloud controllers here: a Deployment on OpenShift, else a DaemonSet."""
-    deployments = (key_of(one.metadata) for one in await client.list(DEPLOYMENT, type=Object))
+    deployments = (key_of(deployment.metadata) for deployment in await client.list(DEPLOYMENT, type=Object))
     return {key for key in (*daemon_sets, *deployments) if _CLOUD_CONTROLLER.search(key.partition("/")[2])}
 
 

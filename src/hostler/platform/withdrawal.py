@@ -45,7 +45,7 @@ class Leftovers:
         them = [f"{kind.kind} {about.name}" for kind, about in self.made]
         return [*them, f"ClusterCSIDriver {CSI_DRIVER}, {UNMANAGED}"] if self.set_aside else them
 
-    def said(self) -> list[str]:
+    def describe(self) -> list[str]:
         """What would be done about each, for people."""
         lines = [f"{kind.kind} {about.name} is deleted" for kind, about in self.made]
         return lines if self.driver is None else [*lines, decide_driver(self.driver, wanted=False).why]
@@ -62,7 +62,9 @@ async def find_leftovers(client: Client) -> Leftovers:
         except NotFound:
             continue
         made += [
-            (kind, one.metadata) for one in listed if kind is CLUSTER_OPERATOR or one.metadata.name.startswith(PREFIX)
+            (kind, item.metadata)
+            for item in listed
+            if kind is CLUSTER_OPERATOR or item.metadata.name.startswith(PREFIX)
         ]
     driver = await find_driver(client)
     return Leftovers(tuple(made), driver if driver is not None and driver.metadata.annotations.get(BEFORE) else None)
@@ -81,7 +83,7 @@ async def take_back_leftovers(client: Client, left: Leftovers) -> None:
             await client.patch(CLUSTER_CSI_DRIVER, CSI_DRIVER, patch, type=Object)
     except Conflict as error:
         raise Complaint(
-            f"Something changed in this moment: {error}.", hint=f"`{WITHDRAW}` again.", code=Exit.REFUSED
+            f"Something changed meanwhile: {error}.", hint=f"`{WITHDRAW}` again.", code=Exit.REFUSED
         ) from None
 
 
@@ -95,16 +97,16 @@ def leftover_findings(left: Fact[Leftovers], *, on: Fact[bool]) -> Iterator[Find
         return
     if isinstance(on, Unknown):
         if left.value.made or left.value.set_aside:
-            why = f"Whether an operator still keeps {names(left.value.named())} is not known: {on.why}"
+            why = f"Cannot tell whether an operator still keeps {names(left.value.named())}: {on.why}"
             yield Finding(Level.WARNING, "platform", why, "hostler doctor --operator URL")
         return
     if left.value.set_aside:
-        why = f"ClusterCSIDriver {CSI_DRIVER} is {UNMANAGED} by our doing: nobody updates the driver."
+        why = f"ClusterCSIDriver {CSI_DRIVER} is {UNMANAGED} by our doing: the driver is not updated."
         if on.value:
             yield Finding(Level.WARNING, "platform", why, "HOSTLER_PLATFORM_WAY=auto gives it back.")
         else:
-            nobody = f"{why} No operator that has platform on was found, so nobody gives it back."
-            yield Finding(Level.PROBLEM, "platform", nobody, WITHDRAW)
+            why = f"{why} No operator that has platform on was found, so it is not given back."
+            yield Finding(Level.PROBLEM, "platform", why, WITHDRAW)
     if on.value:
         return
     if left.value.made:
@@ -147,22 +149,26 @@ async def find_driver(client: Client) -> ClusterCSIDriver | None:
 
 async def find_use(client: Client) -> Use:
     """What needs the driver now. What may not be listed is an error: it is not nothing."""
-    volumes = [one for one in await client.list(PERSISTENT_VOLUME, type=Volume) if one.needs_driver]
+    volumes = [volume for volume in await client.list(PERSISTENT_VOLUME, type=Volume) if volume.needs_driver]
     attachments = [
-        one for one in await client.list(VOLUME_ATTACHMENT, type=_Attachment) if one.spec.attacher == CSI_DRIVER
+        attachment
+        for attachment in await client.list(VOLUME_ATTACHMENT, type=_Attachment)
+        if attachment.spec.attacher == CSI_DRIVER
     ]
     classes = {
-        one.metadata.name for one in await client.list(STORAGE_CLASS, type=_StorageClass)
-        if one.provisioner in PROVISIONERS
+        storage_class.metadata.name for storage_class in await client.list(STORAGE_CLASS, type=_StorageClass)
+        if storage_class.provisioner in PROVISIONERS
     }  # fmt: skip
     claims = [
-        one for one in await client.list(PERSISTENT_VOLUME_CLAIM, type=_Claim) if one.spec.storage_class_name in classes
+        claim
+        for claim in await client.list(PERSISTENT_VOLUME_CLAIM, type=_Claim)
+        if claim.spec.storage_class_name in classes
     ]
     return Use(
-        _sorted(one.metadata.name for one in volumes),
-        _sorted(one.metadata.name for one in attachments),
-        _sorted(one.spec.storage_class_name for one in claims),
-        _sorted(key_of(one.metadata) for one in claims),
+        _sorted(volume.metadata.name for volume in volumes),
+        _sorted(attachment.metadata.name for attachment in attachments),
+        _sorted(claim.spec.storage_class_name for claim in claims),
+        _sorted(key_of(claim.metadata) for claim in claims),
     )
 
 
@@ -176,8 +182,8 @@ async def remove_driver(client: Client, driver: ClusterCSIDriver) -> None:
         body = {"metadata": about, "spec": {"managementState": REMOVED}}
         await client.patch(CLUSTER_CSI_DRIVER, CSI_DRIVER, body, type=Object)
     except Conflict:
-        said = f"ClusterCSIDriver {CSI_DRIVER} changed meanwhile; nothing was changed."
-        raise Complaint(said, hint="Ask again.", code=Exit.REFUSED) from None
+        sentence = f"ClusterCSIDriver {CSI_DRIVER} changed meanwhile; nothing was changed."
+        raise Complaint(sentence, hint="Ask again.", code=Exit.REFUSED) from None
 
 
 def _sorted(found: Iterable[str]) -> tuple[str, ...]:

@@ -89,15 +89,15 @@ JOIN: Machine = (
     Arrow("contested", (Act.APPROVE,), Act.LEAVE, "another request for the same node would be approved too"),
     Arrow("unknown", (Act.LEAVE, Act.APPROVE), Act.WAIT, "a fact is not known any more: a cache is not in step"),
     Arrow("decided", (Act.APPROVE,), Act.DONE, "Hostler approved it"),
-    Arrow("decided", (Act.WAIT, Act.LEAVE, Act.IGNORE), Act.DONE, "somebody else approved or denied it"),
+    Arrow("decided", (Act.WAIT, Act.LEAVE, Act.IGNORE), Act.DONE, "another approver approved or denied it"),
 )
 
 _THERE = (Scoped.IN_PLACE, Scoped.WRITE, Scoped.HELD_BACK, Scoped.FIGHT)
 PLATFORM: Machine = (
     Arrow("made", (Scoped.ABSENT,), Scoped.WRITE, "it is there, without the rule"),
     Arrow("written", (Scoped.WRITE,), Scoped.IN_PLACE, "the rule is in it, by the policy or by us"),
-    Arrow("undone", (Scoped.IN_PLACE,), Scoped.WRITE, "somebody took the rule away"),
-    Arrow("undone too often", (Scoped.IN_PLACE,), Scoped.FIGHT, "somebody takes it away again and again"),
+    Arrow("undone", (Scoped.IN_PLACE,), Scoped.WRITE, "another controller took the rule away"),
+    Arrow("undone too often", (Scoped.IN_PLACE,), Scoped.FIGHT, "another controller takes it away again and again"),
     Arrow("calm", (Scoped.FIGHT,), Scoped.WRITE, "it was not taken away for some minutes"),
     Arrow(
         "would be lost", (Scoped.ABSENT, Scoped.WRITE, Scoped.IN_PLACE, Scoped.FIGHT), Scoped.HELD_BACK,
