@@ -29,6 +29,7 @@ from aiohttp import web
 
 from bench import load
 from bench.follow import resident_kib
+from bench.inventory_stream import VIEWERS, watch_stream
 from bench.runtime import machine, say, write_section
 from hostler import lean_imports
 
@@ -54,7 +55,6 @@ from hostler.kube.clock import boottime  # noqa: E402
 from hostler.kube.clusters import Clusters  # noqa: E402
 from hostler.kube.connection import Credentials  # noqa: E402
 from hostler.kube.events import Recorder  # noqa: E402
-from hostler.kube.http import Server  # noqa: E402
 from hostler.kube.metrics import Metrics  # noqa: E402
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, VolumeAttachment, Workload  # noqa: E402
 from hostler.kube.store import Store  # noqa: E402
@@ -70,11 +70,9 @@ from hostler.metal.nodes import NodeFinder  # noqa: E402
 from hostler.metal.remediation.controller import RemediationController  # noqa: E402
 from hostler.metal.toolbox import Toolbox  # noqa: E402
 from hostler.reclaim.host_layers import ReclaimSource  # noqa: E402
-from hostler.web.stream import HostStream  # noqa: E402
 
 VMS, ESXI, METAL, AGENTS = 3000, 500, 1500, 500
 METAL_NODES, CLAIMS, PODS_PER_NODE = 1000, 40, 5
-VIEWERS, IDLE_SECONDS = 50, 45.0
 NOW = 1_750_000_000.0
 AT = iso(NOW - 3600)
 Json = dict[str, Any]
@@ -381,57 +379,10 @@ async def commands(service: InventoryService, world: World, times: int) -> float
     return statistics.median(spent)
 
 
-async def watching(service: InventoryService, world: World) -> tuple[float, float, float]:
-    """Of 50 viewers: bytes a second that one gets while nothing changes, and ms of CPU and ms until the last has it
-    of one change."""
-
-    async def admit(_: web.Request) -> None:
-        return None
-
-    server = Server("127.0.0.1", 0, Metrics(), admit=admit)
-    stream = HostStream(service, lambda: (), lambda: None, admit)
-    stream.mount(server)
-    await server.start()
-    running = asyncio.create_task(stream.run())
-    host, _, port = server.url.removeprefix("http://").rpartition(":")
-    got, arrived, viewers = [0] * VIEWERS, [0.0] * VIEWERS, []
-
-    async def follow(number: int) -> None:
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"GET /v1/hosts/stream HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        try:
-            while piece := await reader.read(1 << 20):
-                got[number] += len(piece)
-                arrived[number] = time.perf_counter()
-        finally:
-            writer.close()
-
-    try:
-        for number in range(VIEWERS):
-            viewers.append(asyncio.create_task(follow(number)))
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(5)  # until each has the whole picture
-        before = sum(got)
-        await asyncio.sleep(IDLE_SECONDS)
-        idle = (sum(got) - before) / VIEWERS / IDLE_SECONDS
-        spent, took = [], []
-        for number in range(20):
-            arrived[:] = [0.0] * VIEWERS
-            cpu, began = time.process_time(), time.perf_counter()
-            body = node_body(100 + number, world.vms)
-            body["spec"]["unschedulable"] = True
-            world.put(world.nodes.store, Node, body)
-            while not all(arrived):
-                await asyncio.sleep(0.005)
-            took.append((max(arrived) - began) * 1e3)
-            spent.append((time.process_time() - cpu) * 1e3)
-            await asyncio.sleep(0.3)
-    finally:
-        for task in (*viewers, running):
-            task.cancel()
-        await asyncio.gather(*viewers, running, return_exceptions=True)
-        await server.stop()
-    return idle, statistics.median(spent), statistics.median(took)
+def cordon(world: World, number: int) -> None:
+    body = node_body(100 + number, world.vms)
+    body["spec"]["unschedulable"] = True
+    world.put(world.nodes.store, Node, body)
 
 
 async def run(profile: bool) -> str:
@@ -446,7 +397,7 @@ async def run(profile: bool) -> str:
             pstats.Stats(profiled).sort_stats("cumulative").print_stats(30)
         each = changes(world, service)
         say(f"{each}")
-        idle, cpu, took = await watching(service, world)
+        idle, cpu, took = await watch_stream(service, lambda number: cordon(world, number))
         say(f"{VIEWERS} viewers: {idle:.1f} B/s idle, {cpu:.1f} ms CPU and {took:.0f} ms a change")
         small = World(client, 0.04)
         seconds = {

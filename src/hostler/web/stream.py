@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -152,7 +152,7 @@ class HostStream:
         rows = {row.host.id: row for row in news.hosts}
         if look_at_times:  # a host becomes overdue without a change
             passing = self._inventory.rows_in(PASSING)
-            late = frozenset(row.host.id for row in passing if row.overdue is not None)
+            late = _late_ids(passing)
             rows |= {row.host.id: row for row in passing if row.host.id in late ^ self._late}
             self._late = late
         if news.version == self._version and not rows and notes == self._noted:
@@ -200,6 +200,8 @@ class HostStream:
             return refused
         since = request.headers.get(SINCE_HEADER, "") or request.query.get("since", "")
         viewer = Viewer(request)
+        if not self._viewers:  # nobody looked at the times; the first answer says who is late
+            self._late = _late_ids(self._inventory.rows_in(PASSING))
         self._publish()  # so that what comes next for the others is next for this one, too
         version, body = self._first(since)
         self._viewers.add(viewer)
@@ -240,6 +242,10 @@ class HostStream:
         except (TimeoutError, ConnectionError):
             viewer.cut()
         return response
+
+
+def _late_ids(rows: Iterable[HostRow]) -> frozenset[str]:
+    return frozenset(row.host.id for row in rows if row.overdue is not None)
 
 
 def encode_answer(found: HostsAnswer) -> bytes:
