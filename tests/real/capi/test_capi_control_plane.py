@@ -70,4 +70,6 @@ def test_a_control_plane_grows_to_three_and_is_replaced_though_the_operator_is_k
         management.clusterctl("describe", "cluster", name, "-n", name)
         world.delete()
         eventually(lambda: {*world.states().values()} == {"available"}, 90, "every host is free in the end")
+        configmaps = "/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name=kubeadm-config"
+        eventually(lambda: not workload.read(configmaps)["items"], 60, "the next cluster begins with init")
         assert refused(second) == []

@@ -32,6 +32,7 @@ CONTROL_PLANE = "cluster.x-k8s.io/control-plane"
 UUID = "metal3.io/uuid"
 RETRY_SECONDS = 2.0
 SYSTEM = "/api/v1/namespaces/kube-system"
+KUBEADM_CONFIG = "kubeadm-config"  # a ConfigMap; a KubeadmControlPlane is initialized once it is there
 # What Cluster API has every kubelet register with, and takes off once it has looked at the node.
 UNINITIALIZED = Taint(key="node.cluster.x-k8s.io/uninitialized", effect="NoSchedule")
 BY_KUBEADM = Taint(key="node-role.kubernetes.io/control-plane", effect="NoSchedule")
@@ -73,7 +74,7 @@ def control_plane_objects(node: str, server: str) -> list[tuple[str, Json]]:
     The KubeadmControlPlane controller reads these. The pods are played by kwok like any other.
     """
     settings = {"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "ClusterConfiguration", "controlPlaneEndpoint": server}
-    config = {"metadata": {"name": "kubeadm-config"}, "data": {"ClusterConfiguration": yaml.safe_dump(settings)}}
+    config = {"metadata": {"name": KUBEADM_CONFIG}, "data": {"ClusterConfiguration": yaml.safe_dump(settings)}}
     pods = [
         {
             "metadata": {
@@ -235,6 +236,17 @@ class Boots:
             if answer.status != 404:
                 answer.raise_for_status()
         say(f"node {name} left the cluster in {folder}")
+        await self._forget_control_plane(self._open(folder))
+
+    async def _forget_control_plane(self, session: aiohttp.ClientSession) -> None:
+        """With its last control plane machine goes what kubeadm left there: the next Cluster begins with `init`."""
+        async with session.get("/api/v1/nodes", params={"labelSelector": BY_KUBEADM.key, "limit": "1"}) as answer:
+            answer.raise_for_status()
+            if msgspec.json.decode(await answer.read())["items"]:
+                return
+        async with session.delete(f"{SYSTEM}/configmaps/{KUBEADM_CONFIG}") as answer:
+            if answer.status != 404:
+                answer.raise_for_status()
 
     def _open(self, folder: str) -> aiohttp.ClientSession:
         if folder not in self._sessions:
