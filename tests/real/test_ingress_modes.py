@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostler.ingress.marking import MANAGED, MARK
+from hostler.ingress.refusals import MANAGED, MARK
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.operating import hostler, operator

@@ -7,11 +7,11 @@ import itertools
 from typing import Any
 
 from hostler.apis.openshift import PublishingStrategy
-from hostler.ingress.apply import apply
 from hostler.ingress.decide import Facts, Policy, router_body
 from hostler.ingress.model import Placed, Placement
 from hostler.ingress.placement import place
-from hostler.ingress.template import router_template
+from hostler.ingress.placement_patch import placement_writes
+from hostler.ingress.refusals import router_template
 from hostler.kube.client import Client, How
 from hostler.kube.config import load
 from hostler.kube.kinds import DEPLOYMENT
@@ -68,11 +68,11 @@ async def stored(client: Client, made: list[tuple[Facts, Placement]]) -> None:
             whole = router_body(facts, POLICY, placed)
             assert whole is not None
             await client.create(DEPLOYMENT, whole, ROUTERS, type=Placed, dry_run=True)
-            (write,) = apply(DEPLOYMENT, foreign, placed)
+            (write,) = placement_writes(DEPLOYMENT, foreign, placed)
             taken = await client.patch(
                 DEPLOYMENT, write.name, write.body, ROUTERS, type=Placed, how=How.APPLY, force=True, dry_run=True
             )
-            assert apply(DEPLOYMENT, taken, placed) == ()
+            assert placement_writes(DEPLOYMENT, taken, placed) == ()
     finally:
         await client.delete(DEPLOYMENT, "router-foreign", ROUTERS)
 

@@ -14,7 +14,7 @@ import pytest
 
 from hostler.apis.pod_security import find_violations
 from hostler.errors import Complaint
-from hostler.ingress.marking import MANAGED, MARK
+from hostler.ingress.refusals import MANAGED, MARK
 from hostler.install.rights import Right
 from hostler.sandbox import Sandbox, http
 from tests.real.accounts import charted, kubeconfig_of, new_account

@@ -11,11 +11,11 @@ from hostler.apis.openshift import IngressConfig, IngressController, IngressStat
 from hostler.host.conditions import Status
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.ingress import conditions
-from hostler.ingress.cluster import backfilled, decide_backfill, decide_default
+from hostler.ingress.cluster_defaults import choose_backfill, decide_backfill, decide_default
+from hostler.ingress.conditions import judge_wildcard
 from hostler.ingress.decide import Facts, Policy, decide
 from hostler.ingress.model import BACKFILL, EXTERNAL, HIGHLY, MANAGED_BY, SINGLE, Decision, Placed, Where
-from hostler.ingress.template import router_template
-from hostler.ingress.wildcard import pointing
+from hostler.ingress.refusals import router_template
 from hostler.instant import iso
 from hostler.kube.kinds import DEPLOYMENT, POD_DISRUPTION_BUDGET
 from hostler.kube.records import (
@@ -378,15 +378,15 @@ def addressed(name: str, address: str) -> Node:
 )
 def test_the_wildcard_name(addresses: Fact[tuple[str, ...]], running: set[str], status: Status, words: str) -> None:
     nodes = (addressed("cp", "10.0.0.1"), addressed("w", "fd00::2"))
-    found = pointing("apps.example.org", "HostNetwork", addresses, nodes, running)
+    found = judge_wildcard("apps.example.org", "HostNetwork", addresses, nodes, running)
     assert found is not None
     assert found.status is status
     assert words in found.why
 
 
 def test_a_load_balancer_is_not_judged() -> None:
-    assert pointing("apps.example.org", "LoadBalancerService", Known(("10.0.0.1",), NOW), (), ()) is None
-    assert pointing("", "HostNetwork", Known(("10.0.0.1",), NOW), (), ()) is None
+    assert judge_wildcard("apps.example.org", "LoadBalancerService", Known(("10.0.0.1",), NOW), (), ()) is None
+    assert judge_wildcard("", "HostNetwork", Known(("10.0.0.1",), NOW), (), ()) is None
 
 
 # -- once for the cluster
@@ -397,7 +397,7 @@ def test_a_load_balancer_is_not_judged() -> None:
 @pytest.mark.parametrize("infra", [SINGLE, HIGHLY])
 @pytest.mark.parametrize("platform", ["None", "External", "AWS", "BareMetal", ""])
 def test_what_is_filled_in(nodes: int, control_plane: str, infra: str, platform: str) -> None:
-    found, why = backfilled(infrastructure(control_plane, infra, platform), OPENSHIFT[:1] * nodes)
+    found, why = choose_backfill(infrastructure(control_plane, infra, platform), OPENSHIFT[:1] * nodes)
     alone = nodes == 1 and control_plane == infra == SINGLE and platform in ("None", "External")
     assert found is (Where.CONTROL_PLANE if alone else Where.WORKERS)
     assert why

@@ -19,12 +19,11 @@ from hostler.apis.openshift import (
 )
 from hostler.explain.registry import Registry, UnknownName
 from hostler.host.reverts import RevertLimits
-from hostler.ingress.caches import Caches
 from hostler.ingress.controller import IngressKeeper, Options
 from hostler.ingress.explain import IngressExplainers
-from hostler.ingress.marking import MANAGED, MARK
 from hostler.ingress.model import BACKFILL, CLUSTER, CONTROLLERS_IN, MANAGED_BY, ROUTERS_IN, Placed
-from hostler.ingress.template import router_template
+from hostler.ingress.observe import Caches
+from hostler.ingress.refusals import MANAGED, MARK, router_template
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, POD, POD_DISRUPTION_BUDGET
 from hostler.kube.records import Metadata, Node, Pod, PodDisruptionBudget
 from tests.sizes import examples

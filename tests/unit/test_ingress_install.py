@@ -12,8 +12,8 @@ import yaml
 
 from hostler.cli.main import execute
 from hostler.errors import Exit
-from hostler.ingress import install
-from hostler.ingress.install import Config
+from hostler.ingress import install_config
+from hostler.ingress.install_config import Config
 from hostler.join import ignition
 from tests.unit.kube_pki import Authority
 
@@ -45,7 +45,7 @@ def workers(count: int) -> list[dict[str, Any]]:
 
 
 def read(config: Any) -> Config:
-    found = install.read(config)
+    found = install_config.read(config)
     assert isinstance(found, Config), found
     return found
 
@@ -62,7 +62,7 @@ EDGE = {"name": "edge", "replicas": 2}
 def test_a_list_without_a_worker_pool_gets_one_of_three_from_the_installer(compute: Any, count: int) -> None:
     found = read(given(compute=compute))
     assert found.workers == count
-    made = {one.file: one.body for one in install.manifests(found)}
+    made = {one.file: one.body for one in install_config.manifests(found)}
     assert made[FILES[2]]["spec"]["mastersSchedulable"] is (count == 0)
 
 
@@ -79,16 +79,16 @@ def test_every_layout(platform: str, masters: int | None, arbiter: int, topology
     )
     config = {**{key: value for key, value in config.items() if key != "compute"}, **compute}
     found = read(config)
-    assert install.decide_layout(found).control_plane == topology
+    assert install_config.decide_layout(found).control_plane == topology
     nodes = 3 if count is None else count
     expected = {0: SNO if topology == SNO else HA, 1: SNO}.get(nodes, HA)
-    assert install.decide_layout(found).infrastructure == expected
+    assert install_config.decide_layout(found).infrastructure == expected
     pinned = platform == "none" and masters == 1
-    made = {one.file: one.body for one in install.manifests(found)}
+    made = {one.file: one.body for one in install_config.manifests(found)}
     assert made[FILES[1]]["status"] == {"defaultPlacement": "ControlPlane" if pinned else "Workers"}
     assert made[FILES[2]]["spec"]["mastersSchedulable"] is (nodes == 0)
-    assert [step.value for step in install.decide_layout(found).steps][:2] == [topology, expected]
-    assert all(step.why and step.decided_by for step in install.decide_layout(found).steps)
+    assert [step.value for step in install_config.decide_layout(found).steps][:2] == [topology, expected]
+    assert all(step.why and step.decided_by for step in install_config.decide_layout(found).steps)
 
 
 BROKEN: dict[str, tuple[Any, tuple[str, ...]]] = {
@@ -140,7 +140,7 @@ def test_every_problem_is_told_and_nothing_is_written(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, problems = BROKEN[name]
-    found = install.read(config)
+    found = install_config.read(config)
     assert isinstance(found, tuple)
     assert len(found) == len(problems), found
     (tmp_path / "install-config.yaml").write_text(yaml.safe_dump(config))
@@ -240,9 +240,9 @@ def test_two_control_plane_nodes_without_an_arbiter_are_said_to_be_at_risk() -> 
     """A layout that is taken (DualReplica); but neither node can hold etcd's majority alone."""
     for nodes, arbiters, said in ((1, 0, False), (2, 0, True), (3, 0, False), (2, 1, False)):
         config = read(given(controlPlane={"replicas": nodes}, **({"arbiter": {"replicas": 1}} if arbiters else {})))
-        assert ("etcd stands still" in install.decide_layout(config).steps[0].why) is said
+        assert ("etcd stands still" in install_config.decide_layout(config).steps[0].why) is said
 
 
 def test_a_second_run_does_not_rename_the_cluster() -> None:
-    names = {install.manifests(read(given()))[1].body["status"]["infrastructureName"] for _ in range(3)}
+    names = {install_config.manifests(read(given()))[1].body["status"]["infrastructureName"] for _ in range(3)}
     assert len(names) == 1

@@ -21,8 +21,6 @@ from hostler.apis.openshift import (
     PublishingStrategy,
 )
 from hostler.host.reverts import RevertLog
-from hostler.ingress.apply import apply, differences, digest_of, placement_body
-from hostler.ingress.marking import MANAGED, MARK
 from hostler.ingress.model import (
     APPLIED,
     CONTROL_PLANE,
@@ -37,6 +35,8 @@ from hostler.ingress.model import (
     Where,
 )
 from hostler.ingress.placement import control_plane_role, least_available, node_rule, place, required_affinity
+from hostler.ingress.placement_patch import differences, digest_of, placement_body, placement_writes
+from hostler.ingress.refusals import MANAGED, MARK
 from hostler.ingress.workloads import decide_workload, fleet_conditions, place_workload
 from hostler.kube.kinds import DEPLOYMENT
 from hostler.kube.records import ManagedMetadata, Metadata, Node, NodeSpec, Selector, Taint
@@ -121,10 +121,10 @@ def test_every_combination(said: str, control_plane: str, infra: str) -> None:
 
 def _is_a_fixed_point(found: Placement) -> None:
     before = Placed(metadata=ManagedMetadata(name="router-default", namespace="openshift-ingress", uid="u"))
-    (write,) = apply(DEPLOYMENT, before, found)
+    (write,) = placement_writes(DEPLOYMENT, before, found)
     after = applied(before, dict(write.body))
     assert differences(after, found) == []
-    assert apply(DEPLOYMENT, after, found) == ()
+    assert placement_writes(DEPLOYMENT, after, found) == ()
 
 
 def test_placement_is_where_the_workers_join_or_not() -> None:
@@ -406,10 +406,10 @@ def test_the_order_of_tolerations_replaces_no_pod() -> None:
         return placed(ingress("ControlPlane"), infrastructure(SINGLE, SINGLE), asked, OPENSHIFT)
 
     before = Placed(metadata=ManagedMetadata(name="r", uid="u"))
-    (write,) = apply(DEPLOYMENT, before, asking(some, other))
+    (write,) = placement_writes(DEPLOYMENT, before, asking(some, other))
     after = applied(before, dict(write.body))
-    assert apply(DEPLOYMENT, after, asking(other, some)) == ()
-    assert apply(DEPLOYMENT, after, asking(other)) != ()
+    assert placement_writes(DEPLOYMENT, after, asking(other, some)) == ()
+    assert placement_writes(DEPLOYMENT, after, asking(other)) != ()
 
 
 def test_an_empty_list_of_tolerations_switches_ours_off() -> None:
@@ -426,14 +426,14 @@ def test_what_others_own_is_left_alone_and_what_we_no_longer_say_is_taken_back()
     before = applied(
         Placed(metadata=ManagedMetadata(name="r", uid="u")), {"spec": {"template": {"spec": {"affinity": foreign}}}}
     )
-    (write,) = apply(DEPLOYMENT, before, workers)
+    (write,) = placement_writes(DEPLOYMENT, before, workers)
     after = applied(before, dict(write.body))
     assert after.spec.template.spec.affinity["podAffinity"] == foreign["podAffinity"]
-    assert apply(DEPLOYMENT, after, workers) == ()
+    assert placement_writes(DEPLOYMENT, after, workers) == ()
     # The server takes our node affinity back only if we apply without it: the digest says that we did not yet.
     same = applied(after, placement_body(pinned))
     assert differences(same, pinned) == []
-    (write,) = apply(DEPLOYMENT, same, pinned)
+    (write,) = placement_writes(DEPLOYMENT, same, pinned)
     assert "affinity" not in write.body["spec"]["template"]["spec"]
     assert write.body["metadata"]["annotations"][APPLIED] != after.metadata.annotations[APPLIED]
 

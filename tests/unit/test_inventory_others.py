@@ -17,10 +17,10 @@ from hostler.apis.openshift import (
     IngressController,
 )
 from hostler.host.facts import Known, Unknown
-from hostler.ingress.caches import Caches as IngressCaches
 from hostler.ingress.controller import IngressKeeper, Options
-from hostler.ingress.host_layers import IngressSource
+from hostler.ingress.explain import IngressSource
 from hostler.ingress.model import CONTROLLERS_IN, ROUTERS_IN, Placed
+from hostler.ingress.observe import Caches as IngressCaches
 from hostler.instant import iso
 from hostler.inventory.joining import host_of, join_layers
 from hostler.inventory.nodes import node_layer

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostler.apis.pod_security import BASELINE, Control, find_violations, template_schema
-from hostler.ingress.template import check_template, router_template
+from hostler.ingress.refusals import check_template, router_template
 from tests.unit.podding import refused_value, rows, template_with
 
 ROWS = rows()

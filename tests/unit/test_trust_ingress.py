@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hostler.apis.fleet import IngressWorkload
 from hostler.host.conditions import Status
-from hostler.ingress.marking import MANAGED, MARK, check_workload
 from hostler.ingress.model import APPLIED, CONTROL_PLANE, Placed, Refusal, RefusedBy
+from hostler.ingress.refusals import MANAGED, MARK, check_workload
 from hostler.ingress.settings import WORKLOADS
 from hostler.ingress.workloads import decide_workload, fleet_conditions
 from hostler.kube.records import ManagedMetadata, Metadata, Node

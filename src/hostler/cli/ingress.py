@@ -25,7 +25,7 @@ def group() -> None:
 def status(settings: Settings, resolve: Resolving = True, output: OutputFlag = Output.TABLE) -> None:
     """Show every ingress: where it belongs, what decided that, where its pods are."""
     from hostler.cli.cluster import ask_cluster
-    from hostler.ingress.look import status_of
+    from hostler.ingress.status import status_of
 
     named = settings[INGRESS_WORKLOADS]
     lines = ask_cluster(settings, lambda client: status_of(client, resolving=resolve, named=named))

@@ -14,7 +14,7 @@ from hostler.cli.printing import Output, OutputFlag, print_json, print_note, pri
 from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
-    from hostler.ingress.install import Config
+    from hostler.ingress.install_config import Config
 
 app = typer.Typer(no_args_is_help=True, help="Decide where ingress runs in a new cluster, and write it down.")
 ConfigFile = Annotated[
@@ -30,9 +30,9 @@ RootCa = Annotated[
 @app.command()
 def plan(config: ConfigFile, output: OutputFlag = Output.TABLE) -> None:
     """Say what is decided for a new cluster, and why. Nothing is written."""
-    from hostler.ingress import install
+    from hostler.ingress import install_config
 
-    steps = install.decide_layout(_config(config)).steps
+    steps = install_config.decide_layout(_config(config)).steps
     if output is Output.JSON:
         print_json([{"what": one.field, "value": one.value, "from": one.decided_by, "why": one.why} for one in steps])
     else:
@@ -73,11 +73,11 @@ def _config(path: Path) -> Config:
 
 def _read(path: Path, problems: list[str]) -> Config | None:
     from hostler.documents import NotReadable, read_yaml
-    from hostler.ingress import install
+    from hostler.ingress import install_config
 
     try:
         text = typer.get_text_stream("stdin").read() if str(path) == "-" else path.read_text()
-        read = install.read(read_yaml(text))
+        read = install_config.read(read_yaml(text))
     except OSError as error:
         problems.append(f"{_called(path)} cannot be read: {error.strerror}.")
         return None
@@ -87,7 +87,7 @@ def _read(path: Path, problems: list[str]) -> Config | None:
     except NotReadable as error:
         problems.append(f"{_called(path)} {error}.")
         return None
-    if isinstance(read, install.Config):
+    if isinstance(read, install_config.Config):
         return read
     problems.extend(read)
     return None
@@ -125,10 +125,12 @@ def _called(path: Path) -> str:
 def _files(config: Config, root_ca: bytes) -> dict[str, bytes]:
     import yaml
 
-    from hostler.ingress import install
+    from hostler.ingress import install_config
     from hostler.join import ignition
 
-    made = {one.file: yaml.safe_dump(dict(one.body), sort_keys=False).encode() for one in install.manifests(config)}
+    made = {
+        one.file: yaml.safe_dump(dict(one.body), sort_keys=False).encode() for one in install_config.manifests(config)
+    }
     server = ignition.server_of(config.domain, config.api_vips[0] if config.api_vips else "")
     made["worker.ign"] = ignition.written(ignition.pointer(server, root_ca))
     return made

@@ -18,11 +18,10 @@ from hostler.capability import Capability
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
 from hostler.ingress import settings as say
-from hostler.ingress.caches import Caches
 from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Options
-from hostler.ingress.explain import IngressExplainers
-from hostler.ingress.host_layers import IngressSource
+from hostler.ingress.explain import IngressExplainers, IngressSource
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Placed
+from hostler.ingress.observe import Caches
 from hostler.kube.client import Gate
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
 from hostler.kube.records import Node, Pod

@@ -1,18 +1,23 @@
-"""The conditions of an IngressController: what `oc describe ingresscontroller` shows at 3 a.m. Pure."""
+"""The conditions of an IngressController: what `oc describe ingresscontroller` shows at 3 a.m. Pure.
+
+Among them whether the wildcard name of a router still points at a node that runs one; `observe.py` asks the resolver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ipaddress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis.openshift import IngressController
 from hostler.host.conditions import Condition, Status, count, names, set_conditions
+from hostler.host.facts import Fact, Unknown
 from hostler.ingress.model import Contest, NoFittingNode, Placed, Placement, Refusal, Refused
-from hostler.ingress.placement import describe_selector, least_available
-from hostler.ingress.wildcard import Pointing
+from hostler.ingress.placement import HOST_NETWORK, describe_selector, least_available
 from hostler.instant import Instant
 from hostler.kube import records
+from hostler.kube.records import Node
 
 ADMITTED, AVAILABLE, PROGRESSING, DEGRADED = "Admitted", "Available", "Progressing", "Degraded"
 DEPLOYMENT, FEWEST, ALL, ROLLING_OUT = (
@@ -56,7 +61,7 @@ def decide_conditions(seen: Seen, now: Instant) -> tuple[Sequence[Condition], fl
     return set_conditions(list(before.values()), made, now), wake
 
 
-def written(conditions: Sequence[Condition], foreign: Sequence[records.Condition]) -> list[dict[str, Any]]:
+def conditions_body(conditions: Sequence[Condition], foreign: Sequence[records.Condition]) -> list[dict[str, Any]]:
     """The list as the status wants it: others' conditions first and untouched, then ours in a fixed order."""
     kept = [
         {
@@ -228,3 +233,56 @@ def _when(type: str, holds: bool, otherwise: str, message: str) -> Condition:
 
 def _condition(type: str, status: Status, reason: str, message: str) -> Condition:
     return Condition(type=type, status=status, reason=reason, message=message)
+
+
+# Any label answers for a wildcard; this one names the client in DNS logs.
+PROBE = "hostler-wildcard-check"
+
+
+@dataclass(frozen=True, slots=True)
+class Pointing:
+    """Whether traffic that follows the name reaches a router, as a condition says it."""
+
+    status: Status
+    reason: str
+    why: str
+
+
+def judge_wildcard(
+    domain: str, published: str, addresses: Fact[tuple[str, ...]], nodes: Sequence[Node], running: Collection[str]
+) -> Pointing | None:
+    """Judge the name; None where there is nothing to judge. `running` are the nodes with a ready router pod.
+
+    Only a router on its nodes' own ports is reached at a node's address; what points elsewhere (a load balancer)
+    is not known to be right or wrong.
+    """
+    if not domain or published != HOST_NETWORK:
+        return None
+    name = f"*.{domain}"
+    if isinstance(addresses, Unknown):
+        return Pointing(Status.UNKNOWN, "NotResolved", f"Where {name} points is not known: {addresses.why}")
+    at = {node.metadata.name: _addresses(node) for node in nodes}
+    found = {_same(address) for address in addresses.value}
+    hit = sorted(node for node, own in at.items() if own & found)
+    elsewhere = sorted(found - {address for own in at.values() for address in own})
+    if not hit:
+        said = f"{name} points at {names(elsewhere)}, which is no node's address: a load balancer, or a mistake."
+        return Pointing(Status.UNKNOWN, "NotANode", said)
+    without = [node for node in hit if node not in running]
+    if without:
+        here = f"Routers run on {names(running)}." if running else "No router is ready anywhere."
+        said = f"{name} points at {names(without)}, where no router is ready. {here} Traffic that goes there is lost."
+        return Pointing(Status.FALSE, "NoRouterThere", said)
+    return Pointing(Status.TRUE, "RouterThere", f"{name} points at {names(hit)}, where a router is ready.")
+
+
+def _addresses(node: Node) -> set[str]:
+    return {_same(one.address) for one in node.status.addresses if one.type in ("InternalIP", "ExternalIP")}
+
+
+def _same(address: str) -> str:
+    """One spelling per address; what is none stays as it is."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address

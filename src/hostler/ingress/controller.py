@@ -20,17 +20,14 @@ from hostler.host.conditions import Condition
 from hostler.host.facts import Fact, Known
 from hostler.host.reverts import Revert, RevertLog
 from hostler.ingress import conditions, workloads
-from hostler.ingress.apply import digest_of
-from hostler.ingress.caches import Caches
-from hostler.ingress.cluster import ClusterDecision, decide_cluster
+from hostler.ingress.cluster_defaults import ClusterDecision, decide_cluster
 from hostler.ingress.decide import Facts, astray, decide, waiting
 from hostler.ingress.executor import IngressExecutor
-from hostler.ingress.gauges import IngressGauges
-from hostler.ingress.lookup import FRESH_SECONDS, Lookup
-from hostler.ingress.marking import key_of_workload
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, Decision, Placed
-from hostler.ingress.observe import View, domain_of, facts_of, pods_counted
-from hostler.ingress.template import check_template
+from hostler.ingress.observe import FRESH_SECONDS, Caches, NameLookup, View, domain_of, facts_of, pods_counted
+from hostler.ingress.placement_patch import digest_of
+from hostler.ingress.refusals import check_template, key_of_workload
+from hostler.ingress.status import IngressMetrics
 from hostler.instant import Instant
 from hostler.kube.cache import UNREAD_SECONDS
 from hostler.kube.events import Recorder
@@ -67,20 +64,20 @@ class IngressKeeper:
         metrics: Metrics,
         changed: Callable[[], None],
         clock: Callable[[], Instant] = time.time,
-        lookup: Lookup | None = None,
+        lookup: NameLookup | None = None,
     ) -> None:
         """`changed` is called when our conditions in the Fleet's status changed."""
         self.caches = caches
         self._executor = IngressExecutor(caches, writer, recorder)
         self._options = options
         self._clock = clock
-        self._lookup = lookup or Lookup(clock)
+        self._lookup = lookup or NameLookup(clock)
         self._changed = changed
         self._untrue: dict[str, dict[str, Instant]] = {}
         self._warned: set[tuple[str, str]] = set()
         self._reverts = RevertLog()
         self._decided: dict[str, Decision] = {}  # of the ingresses that the Fleet names
-        self._gauges = IngressGauges(metrics)
+        self._gauges = IngressMetrics(metrics)
         self.conditions: tuple[Condition, ...] = ()
 
     # -- observing

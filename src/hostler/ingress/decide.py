@@ -15,8 +15,7 @@ from hostler.apis.openshift import INGRESS_CONTROLLER, Infrastructure, IngressCo
 from hostler.host.conditions import Condition
 from hostler.host.reverts import Revert
 from hostler.ingress import conditions
-from hostler.ingress.apply import PLACEMENT_FIELDS
-from hostler.ingress.fitting import Outcome, describe_nodes, put_in_place, selects
+from hostler.ingress.conditions import Pointing
 from hostler.ingress.model import (
     CONTROLLERS_IN,
     MANAGED_BY,
@@ -34,14 +33,8 @@ from hostler.ingress.model import (
     Write,
     undecided,
 )
-from hostler.ingress.placement import (
-    HOST_NETWORK,
-    place,
-    pods_of,
-    publishing,
-    selector_body,
-)
-from hostler.ingress.wildcard import Pointing
+from hostler.ingress.placement import HOST_NETWORK, place, publishing, router_pod_selector, selector_body
+from hostler.ingress.placement_patch import PLACEMENT_FIELDS, Outcome, describe_nodes, put_in_place, selects
 from hostler.instant import Instant
 from hostler.kube.kinds import DEPLOYMENT, POD_DISRUPTION_BUDGET
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, PodPhase
@@ -194,7 +187,7 @@ def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
         return (Write(Verb.DELETE, POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, uid=current.metadata.uid),)
     if facts.router is None:
         return ()  # its selector is the Deployment's
-    pods = pods_of(controller, facts.router)
+    pods = router_pod_selector(controller, facts.router)
     if current is not None and _as_wanted(current, placed.budget, pods):
         return ()
     body = {
@@ -243,8 +236,8 @@ def _with_status(
     made, grace = conditions.decide_conditions(seen, now)
     wake = min((one for one in (grace, decision.wake) if one is not None), default=None)
     status: dict[str, Any] = {}
-    listed = conditions.written(made, controller.status.conditions)
-    if listed != conditions.written((), ()) and not _same_conditions(controller, made):
+    listed = conditions.conditions_body(made, controller.status.conditions)
+    if listed != conditions.conditions_body((), ()) and not _same_conditions(controller, made):
         status["conditions"] = listed
     if controller.status.observed_generation != controller.metadata.generation:
         status["observedGeneration"] = controller.metadata.generation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hostler.ingress.caches import Caches
 from hostler.ingress.model import Decision, Verb, Write
+from hostler.ingress.observe import Caches
 from hostler.kube.client import How
 from hostler.kube.events import Recorder
 from hostler.kube.kinds import Kind

@@ -1,10 +1,13 @@
-"""From what is known of a cluster (watch caches, or one look by the CLI) to the facts of one decision."""
+"""What ingress reads: caches, the name of a router by the resolver, and from these the facts of one decision."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from hostler.apis.fleet import IngressPolicy, IngressWorkload
 from hostler.apis.openshift import (
@@ -16,17 +19,54 @@ from hostler.apis.openshift import (
     IngressController,
 )
 from hostler.drain.selector import matches
-from hostler.host.facts import Fact
+from hostler.host.facts import Fact, Known, Unknown, age
 from hostler.host.reverts import Revert
-from hostler.ingress.cluster import ClusterFacts
+from hostler.ingress.cluster_defaults import ClusterFacts
+from hostler.ingress.conditions import PROBE, Pointing, judge_wildcard
 from hostler.ingress.decide import Facts, Policy, router_name
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, DEFAULT, ROUTERS_IN, Placed, Unreadable
 from hostler.ingress.placement import publishing
-from hostler.ingress.template import check_template, router_template
-from hostler.ingress.wildcard import Pointing, pointing
+from hostler.ingress.refusals import check_template, router_template
 from hostler.instant import Instant
-from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, POD_DISRUPTION_BUDGET, Kind
+from hostler.kube.cache import Unread, first_unread
+from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, POD_DISRUPTION_BUDGET, Kind
 from hostler.kube.records import Node, Pod, PodConditionType, PodDisruptionBudget
+from hostler.kube.watch import Watch
+from hostler.safety.guard import FleetWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What ingress reads. Pods, budgets, nodes and the Fleet are shared with the other capabilities."""
+
+    ingress: Watch[IngressConfig]
+    infrastructure: Watch[Infrastructure]
+    controllers: Watch[IngressController]
+    deployments: Watch[Placed]
+    daemon_sets: Watch[Placed]
+    budgets: Watch[PodDisruptionBudget]
+    pods: Watch[Pod]
+    nodes: Watch[Node]
+    fleet: FleetWatch
+
+    @property
+    def by_kind(self) -> dict[Kind, Watch[Any]]:
+        """The watches of everything that decides or is written."""
+        return {one.kind: one for one in (*self.own(), self.budgets)}
+
+    def unreadable(self, kind: Kind, key: str) -> Unreadable | None:
+        """An object that came and did not decode."""
+        why = self.by_kind[kind].store.unreadable.get(key)
+        return Unreadable(kind, key, why) if why is not None else None
+
+    def own(self) -> Iterator[Watch[Any]]:
+        """The watches that only ingress needs."""
+        yield from (self.ingress, self.infrastructure, self.controllers, self.deployments, self.daemon_sets)
+
+    def unread(self) -> Unread | None:
+        unread = first_unread((*self.own(), self.budgets, self.pods, self.nodes))
+        return unread if unread or self.fleet.store.synced else Unread(FLEET, only=True)
+
 
 T = TypeVar("T")
 # Finds an object by `namespace/name`; None: there is none.
@@ -97,7 +137,7 @@ def facts_of(
     """The facts about one IngressController. `addresses`: where its wildcard name points; None: not looked up."""
     key = f"{ROUTERS_IN}/{router_name(controller.metadata.name)}"
     router = view.deployment(key)
-    pods = pods_of(view.pods, router)
+    pods = pods_of_workload(view.pods, router)
     return Facts(
         controller=controller,
         ingress=view.ingress,
@@ -124,7 +164,7 @@ def domain_of(controller: IngressController, ingress: IngressConfig | None) -> s
     return said or (ingress.spec.domain if ingress is not None else "")
 
 
-def pods_of(pods: Iterable[Pod], workload: Placed | None) -> tuple[Pod, ...]:
+def pods_of_workload(pods: Iterable[Pod], workload: Placed | None) -> tuple[Pod, ...]:
     """The pods of one workload, by its selector, in order of their names."""
     if workload is None:
         return ()
@@ -142,7 +182,7 @@ def pods_counted(workload: Placed | None) -> tuple[int, int]:
     return max(status.available_replicas, status.number_available), wanted
 
 
-def ready(pod: Pod) -> bool:
+def is_ready(pod: Pod) -> bool:
     return not pod.metadata.deletion_timestamp and any(
         one.type is PodConditionType.READY and one.status == "True" for one in pod.status.conditions
     )
@@ -153,6 +193,43 @@ def _pointing(
 ) -> Pointing | None:
     if addresses is None or view.infrastructure is None:
         return None
-    running = {pod.spec.node_name for pod in pods if ready(pod) and pod.spec.node_name}
+    running = {pod.spec.node_name for pod in pods if is_ready(pod) and pod.spec.node_name}
     published = publishing(controller, view.infrastructure)
-    return pointing(domain_of(controller, view.ingress), published, addresses, view.nodes, running)
+    return judge_wildcard(domain_of(controller, view.ingress), published, addresses, view.nodes, running)
+
+
+FRESH_SECONDS = 60.0
+PATIENCE_SECONDS = 5.0
+
+
+class NameLookup:
+    """Remembers one answer per domain. A resolver that does not answer is no answer, never an empty one."""
+
+    def __init__(self, clock: Callable[[], Instant] = time.time) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[Instant, Fact[tuple[str, ...]]]] = {}
+
+    def last(self, domain: str) -> Fact[tuple[str, ...]]:
+        found = self._known.get(domain)
+        return found[1] if found is not None else Unknown("it was not looked up yet")
+
+    async def look(self, domain: str) -> Fact[tuple[str, ...]]:
+        """The answer, looked up again if the last one is old."""
+        now = self._clock()
+        found = self._known.get(domain)
+        if found is None or age(Known(None, found[0]), now) > FRESH_SECONDS:
+            self._known[domain] = (now, await resolve_name(f"{PROBE}.{domain}", now))
+        return self._known[domain][1]
+
+
+async def resolve_name(name: str, now: Instant) -> Fact[tuple[str, ...]]:
+    """Every address of a name, as this machine resolves it."""
+    loop = asyncio.get_running_loop()
+    try:
+        asked = loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        answers = await asyncio.wait_for(asked, PATIENCE_SECONDS)
+    except TimeoutError:
+        return Unknown(f"{name} was not resolved within {PATIENCE_SECONDS:g} s")
+    except (OSError, UnicodeError) as error:
+        return Unknown(f"{name} does not resolve from here ({error})")
+    return Known(tuple(sorted({str(answer[4][0]) for answer in answers})), now)

@@ -61,7 +61,7 @@ def place(
     node_selector, pinned, selected = selector
     tolerations, tolerated = _tolerations(controller, pinned, role.label)
     host_network = publishing(controller, infrastructure) == HOST_NETWORK
-    pods = pods_of(controller.metadata.name, router)
+    pods = router_pod_selector(controller.metadata.name, router)
     # With the host's network the ports themselves keep two routers off one node.
     apart = not single and not host_network
     return Placement(
@@ -260,7 +260,7 @@ def publishing(controller: IngressController, infrastructure: Infrastructure) ->
     return "LoadBalancerService" if infrastructure.platform in _LOAD_BALANCED else HOST_NETWORK
 
 
-def pods_of(name: str, router: Placed | None) -> Mapping[str, Any]:
+def router_pod_selector(name: str, router: Placed | None) -> Mapping[str, Any]:
     """The label selector of a router's pods: its Deployment's own, which cannot be changed, or the usual one."""
     own = selector_body(router.spec.selector) if router is not None else {}
     return own or {"matchLabels": {POD_LABEL: name}}

@@ -10,8 +10,6 @@ from hostler.host.conditions import Condition, Status
 from hostler.host.reverts import Revert
 from hostler.ingress.conditions import NO_NODE, REFUSED, REVERTED
 from hostler.ingress.decide import warnings
-from hostler.ingress.fitting import Outcome, describe_nodes, fitting_nodes, is_placed_right, put_in_place
-from hostler.ingress.marking import check_workload
 from hostler.ingress.model import (
     CONTROL_PLANE,
     OS_LINUX,
@@ -35,6 +33,8 @@ from hostler.ingress.placement import (
     role_step,
     rolling_update,
 )
+from hostler.ingress.placement_patch import Outcome, describe_nodes, fitting_nodes, is_placed_right, put_in_place
+from hostler.ingress.refusals import check_workload
 from hostler.instant import Instant
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
 from hostler.kube.records import Node

@@ -124,11 +124,11 @@ def decide_backfill(
         return Decision(f"The default placement is {placed}; there is nothing to fill in.")
     if infrastructure is None:
         return Decision("There is no Infrastructure named cluster, so nothing is filled in.")
-    where, why = backfilled(infrastructure, nodes)
+    where, why = choose_backfill(infrastructure, nodes)
     return _mark(ingress, BackfillMark(where), f"the default placement is empty and becomes {where}: {why}")
 
 
-def backfilled(infrastructure: Infrastructure, nodes: Sequence[Node]) -> tuple[Where, str]:
+def choose_backfill(infrastructure: Infrastructure, nodes: Sequence[Node]) -> tuple[Where, str]:
     """What the installation would have decided, from what is left of it, with the reason."""
     status = infrastructure.status
     if len(nodes) != 1:
