@@ -146,7 +146,7 @@ def test_a_router_is_made_from_the_template_and_without_one_that_is_said() -> No
 def test_an_external_control_plane_warns_and_goes_on() -> None:
     known = facts(infrastructure=infrastructure(EXTERNAL, SINGLE), router=router())
     decision = decide(known, TEMPLATE, NOW)
-    assert [one.reason for one in decision.news if one.type == "Warning"] == ["ExternalControlPlane"]
+    assert [one.reason for one in decision.notices if one.type == "Warning"] == ["ExternalControlPlane"]
     assert decision.placement is not None
     assert decision.placement.where is Where.WORKERS
     after = taken(known, decision)
@@ -297,7 +297,7 @@ def test_a_router_that_no_node_fits_stays_and_the_condition_says_so() -> None:
     known = Facts(**{**{n: getattr(running, n) for n in Facts.__dataclass_fields__}, "controller": nowhere})
     decision = decide(known, TEMPLATE, NOW)
     assert [write.kind.kind for write in decision.writes] == ["IngressController"]
-    assert ("Warning", "NoFittingNode") in [(one.type, one.reason) for one in decision.news]
+    assert ("Warning", "NoFittingNode") in [(one.type, one.reason) for one in decision.notices]
     after = taken(known, decision)
     assert said(after)["NoFittingNode"].status == "True"
     assert "No node fits ingress=yes: none of 2 nodes has these labels" in said(after)["NoFittingNode"].message
@@ -373,7 +373,7 @@ def addressed(name: str, address: str) -> Node:
         (Known(("10.0.0.1",), NOW), set(), Status.FALSE, "No router is ready anywhere."),
         (Known(("fd00:0::2",), NOW), {"w"}, Status.TRUE, "points at w"),
         (Known(("10.9.9.9",), NOW), {"w"}, Status.UNKNOWN, "no node's address"),
-        (Unknown("no answer"), {"w"}, Status.UNKNOWN, "is not known: no answer"),
+        (Unknown("no answer"), {"w"}, Status.UNKNOWN, "Cannot tell where *.apps.example.org points: no answer"),
     ],
 )
 def test_the_wildcard_name(addresses: Fact[tuple[str, ...]], running: set[str], status: Status, words: str) -> None:

@@ -19,11 +19,13 @@ from hostler.apis.openshift import (
 )
 from hostler.explain.registry import Registry, UnknownName
 from hostler.host.reverts import RevertLimits
-from hostler.ingress.controller import IngressKeeper, Options
+from hostler.ingress.controller import IngressReconciler
+from hostler.ingress.executor import IngressExecutor
 from hostler.ingress.explain import IngressExplainers
 from hostler.ingress.model import BACKFILL, CLUSTER, CONTROLLERS_IN, MANAGED_BY, ROUTERS_IN, Placed
-from hostler.ingress.observe import Caches
+from hostler.ingress.observe import Caches, Observer, Options
 from hostler.ingress.refusals import MANAGED, MARK, router_template
+from hostler.ingress.status import IngressReport
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, POD, POD_DISRUPTION_BUDGET
 from hostler.kube.records import Metadata, Node, Pod, PodDisruptionBudget
 from tests.sizes import examples
@@ -58,7 +60,7 @@ def workloads(draw: st.DrawFn, name: str, namespace: str) -> Any:
 
 
 @st.composite
-def keepers(draw: st.DrawFn) -> tuple[IngressKeeper, list[str]]:
+def keepers(draw: st.DrawFn) -> tuple[IngressReconciler, list[str]]:
     """A controller over a random cluster, and the keys that it knows."""
     run, spoiled = DryRun("ingress"), draw(st.sets(st.sampled_from(UNREADABLE), max_size=1))
 
@@ -136,11 +138,16 @@ def keepers(draw: st.DrawFn) -> tuple[IngressKeeper, list[str]]:
         draw(st.booleans()), draw(st.sampled_from(["", "r:2"])), False,
         frozenset({f"{asked.kind}/web/nginx"} if draw(st.booleans()) else ()),
     )  # fmt: skip
-    keeper = IngressKeeper(caches, run.writer, run.recorder, options, metrics=run.metrics, changed=lambda: None)
+    keeper = reconciler_over(run, caches, options)
     return keeper, ["ingress/cluster", "ingresscontroller/default", f"{asked.kind.lower()}/web/nginx"]
 
 
-def planned(keeper: IngressKeeper, thing: str) -> list[tuple[str, str, str]]:
+def reconciler_over(run: DryRun, caches: Caches, options: Options) -> IngressReconciler:
+    executor = IngressExecutor(caches, run.writer, run.recorder)
+    return IngressReconciler(Observer(caches, options), executor, IngressReport(run.metrics, lambda: None))
+
+
+def planned(keeper: IngressReconciler, thing: str) -> list[tuple[str, str, str]]:
     """What `hostler plan` says would be written; `hostler explain` must say the same."""
     registry = Registry()
     IngressExplainers(keeper, lambda: None).register(registry)
@@ -162,17 +169,17 @@ def without_namespace(target: str) -> str:
     return f"{kind}/{name}"
 
 
-def key_of(keeper: IngressKeeper, thing: str) -> str:
+def key_of(keeper: IngressReconciler, thing: str) -> str:
     kind, _, name = thing.partition("/")
     if kind in ("deployment", "daemonset"):
-        return next(key for key, _ in keeper.workloads())
+        return next(key for key, _ in keeper.observer.workloads())
     return CLUSTER if kind == "ingress" else f"controller/{name}"
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(keepers(), st.data())
 def test_what_is_planned_is_what_the_controller_sends(
-    given: tuple[IngressKeeper, list[str]], data: st.DataObject
+    given: tuple[IngressReconciler, list[str]], data: st.DataObject
 ) -> None:
     keeper, things = given
     thing = data.draw(st.sampled_from(things))
@@ -186,7 +193,8 @@ def test_a_plan_counts_the_revert_that_the_controller_counts_next() -> None:
     fleet = Fleet(metadata=Metadata(name="cluster"), spec=FleetSpec(ingress=IngressPolicy(workloads=(asked,))))
     about = {"name": "nginx", "namespace": "web", "uid": "u", "labels": {MARK: MANAGED}}
     undone = read(Placed, metadata=about)
-    keeper = IngressKeeper(
+    keeper = reconciler_over(
+        run,
         Caches(
             ingress=run.watch(INGRESS, IngressConfig),
             infrastructure=run.watch(INFRASTRUCTURE, Infrastructure),
@@ -198,18 +206,18 @@ def test_a_plan_counts_the_revert_that_the_controller_counts_next() -> None:
             nodes=run.watch(NODE, Node, Node(metadata=Metadata(name="cp", labels=NODES["cp"]))),
             fleet=run.watch(FLEET, Fleet, fleet),
         ),
-        run.writer, run.recorder, Options(), metrics=run.metrics, changed=lambda: None,
-    )  # fmt: skip
+        Options(),
+    )
     (write,) = keeper.decide_workload(asked)[1].writes
     placed = read(Placed, **{**write.body, "metadata": {**about, **write.body["metadata"]}})
     sent: list[bool] = []
     for _ in range(RevertLimits().reverts):
-        put(keeper.caches.deployments, placed)
+        put(keeper.observer.caches.deployments, placed)
         writes_of(lambda: keeper.reconcile("Deployment/web/nginx"))
-        put(keeper.caches.deployments, undone)
+        put(keeper.observer.caches.deployments, undone)
         sent.append(bool(planned(keeper, "deployment/web/nginx")))
         writes_of(lambda: keeper.reconcile("Deployment/web/nginx"))
         assert bool(planned(keeper, "deployment/web/nginx")) is sent[-1], "the same after the controller counted it"
     assert sent == [True] * (RevertLimits().reverts - 1) + [False]
-    reverted = next(one for one in keeper.conditions if one.type == "IngressPlacementReverted")
+    reverted = next(one for one in keeper.report.conditions if one.type == "IngressPlacementReverted")
     assert reverted.status == "True"

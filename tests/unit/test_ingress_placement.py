@@ -37,7 +37,7 @@ from hostler.ingress.model import (
 from hostler.ingress.placement import control_plane_role, least_available, node_rule, place, required_affinity
 from hostler.ingress.placement_patch import differences, digest_of, placement_body, placement_writes
 from hostler.ingress.refusals import MANAGED, MARK
-from hostler.ingress.workloads import decide_workload, fleet_conditions, place_workload
+from hostler.ingress.workloads import WorkloadFacts, decide_workload, fleet_conditions, place_workload
 from hostler.kube.kinds import DEPLOYMENT
 from hostler.kube.records import ManagedMetadata, Metadata, Node, NodeSpec, Selector, Taint
 
@@ -275,7 +275,9 @@ def workload_placed(current: Placed | None = None, nodes: tuple[Node, ...] = (),
 
 
 def decided(current: Placed, *nodes: Node, **asked: Any) -> Decision:
-    return decide_workload(msgspec.structs.replace(NAMED, **asked), current, nodes, "", NOW, named=BY_SETTING)
+    return decide_workload(
+        WorkloadFacts(msgspec.structs.replace(NAMED, **asked), current, nodes, "", named=BY_SETTING), NOW
+    )
 
 
 def test_an_ingress_on_k3s_goes_where_its_servers_are() -> None:
@@ -312,7 +314,7 @@ def test_a_placement_that_no_node_fits_is_never_written(nodes: tuple[Node, ...],
     assert found.writes == ()
     assert words in str(found.no_node)
     assert "stays where it is" in str(found.no_node)
-    assert [(one.type, one.reason) for one in found.news] == [("Warning", "NoFittingNode")]
+    assert [(one.type, one.reason) for one in found.notices] == [("Warning", "NoFittingNode")]
     assert str(found.no_node) in found.why
 
 
@@ -381,7 +383,7 @@ def test_two_hundred_reverts_are_answered_five_times() -> None:
         placed = workload_placed(deployed(), nodes)
         if log.is_undone("k", digest_of(placed), now):
             assert log.of("k")[-1].at == now
-        found = decide_workload(NAMED, deployed(), nodes, "", now, log.of("k"), named=BY_SETTING)
+        found = decide_workload(WorkloadFacts(NAMED, deployed(), nodes, "", log.of("k"), named=BY_SETTING), now)
         writes += len(found.writes)
         if found.writes:
             log.is_in_place("k", digest_of(placed))
@@ -389,13 +391,15 @@ def test_two_hundred_reverts_are_answered_five_times() -> None:
     assert writes == 5
     assert "another controller changes nodeSelector and tolerations of Deployment traefik back" in str(found.contest)
     assert found.wake is not None
-    assert ("Warning", "PlacementReverted") in [(one.type, one.reason) for one in found.news]
-    later = decide_workload(NAMED, deployed(), nodes, "", now + found.wake, log.of("k"), named=BY_SETTING)
+    assert ("Warning", "PlacementReverted") in [(one.type, one.reason) for one in found.notices]
+    later = decide_workload(
+        WorkloadFacts(NAMED, deployed(), nodes, "", log.of("k"), named=BY_SETTING), now + found.wake
+    )
     assert len(later.writes) == 1, "then it tries again"
     other = msgspec.structs.replace(NAMED, placement="Workers")
-    assert decide_workload(other, deployed(), nodes, "", now, log.of("k"), named=BY_SETTING).writes != (), (
-        "a new decision counts"
-    )
+    assert (
+        decide_workload(WorkloadFacts(other, deployed(), nodes, "", log.of("k"), named=BY_SETTING), now).writes != ()
+    ), "a new decision counts"
 
 
 def test_the_order_of_tolerations_replaces_no_pod() -> None:
@@ -445,7 +449,7 @@ def test_an_ingress_named_by_the_fleet() -> None:
     start = {"spec": {"replicas": 3, "template": {"spec": {"hostNetwork": True, "tolerations": [mine]}}}}
     about = ManagedMetadata(name="nginx", namespace="nginx", uid="u", labels={MARK: MANAGED})
     before = applied(Placed(metadata=about), start)
-    decision = decide_workload(asked, before, plain, "", NOW)
+    decision = decide_workload(WorkloadFacts(asked, before, plain, ""), NOW)
     found = decision.placement
     assert found is not None
     assert found.node_selector == {**LINUX, CONTROL_PLANE: ""}
@@ -453,9 +457,11 @@ def test_an_ingress_named_by_the_fleet() -> None:
     assert "replicas" not in decision.writes[0].body["spec"], "not ours to say"
     assert found.strategy["rollingUpdate"]["maxSurge"] == 0
     after = applied(before, dict(decision.writes[0].body))
-    assert decide_workload(asked, after, plain, "", NOW).writes == ()
-    assert decide_workload(asked, after, (*plain, node("w3"), node("w4", "worker")), "", NOW).writes == ()
-    assert decide_workload(asked, None, plain, "", NOW).writes == ()
+    assert decide_workload(WorkloadFacts(asked, after, plain, ""), NOW).writes == ()
+    assert (
+        decide_workload(WorkloadFacts(asked, after, (*plain, node("w3"), node("w4", "worker")), ""), NOW).writes == ()
+    )
+    assert decide_workload(WorkloadFacts(asked, None, plain, ""), NOW).writes == ()
     asked = IngressWorkload(kind="DaemonSet", namespace="n", name="n", placement="Workers", replicas=4)
     found = place_workload(asked, None, plain, "")
     assert (found.node_selector, found.replicas, found.strategy) == (LINUX, None, {})

@@ -17,10 +17,14 @@ from hostler.apis.openshift import (
     IngressController,
 )
 from hostler.host.facts import Known, Unknown
-from hostler.ingress.controller import IngressKeeper, Options
+from hostler.ingress.controller import IngressReconciler
+from hostler.ingress.executor import IngressExecutor
 from hostler.ingress.explain import IngressSource
 from hostler.ingress.model import CONTROLLERS_IN, ROUTERS_IN, Placed
 from hostler.ingress.observe import Caches as IngressCaches
+from hostler.ingress.observe import Observer as IngressObserver
+from hostler.ingress.observe import Options
+from hostler.ingress.status import IngressReport
 from hostler.instant import iso
 from hostler.inventory.joining import host_of, join_layers
 from hostler.inventory.nodes import node_layer
@@ -68,11 +72,11 @@ def ingress_of(*pods: Pod) -> tuple[IngressSource, IngressCaches]:
         nodes=run.watch(NODE, Node),
         fleet=run.watch(FLEET, Fleet),
     )
-    keeper = IngressKeeper(
-        caches, run.writer, run.recorder, Options(), metrics=run.metrics, changed=lambda: None, clock=lambda: NOW
-    )
+    observer = IngressObserver(caches, Options(), clock=lambda: NOW)
+    executor = IngressExecutor(caches, run.writer, run.recorder)
+    reconciler = IngressReconciler(observer, executor, IngressReport(run.metrics, lambda: None))
     caches.pods.heard = boottime()
-    return IngressSource(keeper, lambda: NOW), caches
+    return IngressSource(reconciler, lambda: NOW), caches
 
 
 def last_on(source: IngressSource, node: str) -> tuple[str, ...]:

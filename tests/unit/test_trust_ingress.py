@@ -12,7 +12,7 @@ from hostler.host.conditions import Status
 from hostler.ingress.model import APPLIED, CONTROL_PLANE, Placed, Refusal, RefusedBy
 from hostler.ingress.refusals import MANAGED, MARK, check_workload
 from hostler.ingress.settings import WORKLOADS
-from hostler.ingress.workloads import decide_workload, fleet_conditions
+from hostler.ingress.workloads import WorkloadFacts, decide_workload, fleet_conditions
 from hostler.kube.records import ManagedMetadata, Metadata, Node
 
 NODES = (
@@ -45,13 +45,13 @@ def test_nothing_unmarked_and_unnamed_is_ever_written(
     about = ManagedMetadata(
         name=name, namespace=namespace, uid="u", labels=labels, annotations={APPLIED: "x"} if before else {}
     )
-    decision = decide_workload(asked, Placed(metadata=about), NODES, "", 0.0, named=named)
+    decision = decide_workload(WorkloadFacts(asked, Placed(metadata=about), NODES, "", named=named), 0.0)
     kind = "DaemonSet" if asked.kind == "DaemonSet" else "Deployment"
     allowed = f"{kind}/{namespace}/{name}" in named or (namespace != "kube-system" and labels.get(MARK) == MANAGED)
     if not allowed:
         assert decision.writes == ()
         assert decision.refusal is not None
-        assert [(one.type, one.reason) for one in decision.news] == [("Warning", decision.refusal.by)]
+        assert [(one.type, one.reason) for one in decision.notices] == [("Warning", decision.refusal.by)]
     for write in decision.writes:
         assert (write.kind.kind, write.namespace, write.name) == (kind, namespace, name)
     assert (decision.refusal is None) == allowed
@@ -100,8 +100,8 @@ def test_the_sentence_has_the_command_and_the_past() -> None:
 
 def test_the_fleets_status_names_what_is_refused() -> None:
     asked = IngressWorkload(kind="Deployment", namespace="web", name="x")
-    refused = decide_workload(asked, placed("web"), NODES, "", 0.0)
-    allowed = decide_workload(asked, placed("web", {MARK: MANAGED}), NODES, "", 0.0)
+    refused = decide_workload(WorkloadFacts(asked, placed("web"), NODES, ""), 0.0)
+    allowed = decide_workload(WorkloadFacts(asked, placed("web", {MARK: MANAGED}), NODES, ""), 0.0)
     template = Refusal(RefusedBy.ROUTER_TEMPLATE, "Not this.")
     assert fleet_conditions([]) == ()
     for decisions, of_template, reason in (

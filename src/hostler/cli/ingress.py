@@ -38,10 +38,10 @@ def status(settings: Settings, resolve: Resolving = True, output: OutputFlag = O
     print_table(
         ("ingress", "placement", "decided by", "replicas", "pods", "state"),
         [
-            (one.name, one.placement, one.decided_by, one.replicas, "; ".join(one.pods) or "none", one.state)
-            for one in lines
+            (line.name, line.placement, line.decided_by, line.replicas, "; ".join(line.pods) or "none", line.state)
+            for line in lines
         ],
     )
-    for one in lines:
-        if one.wildcard:
-            print_text(f"{one.name}: {one.wildcard}")
+    for line in lines:
+        if line.wildcard:
+            print_text(f"{line.name}: {line.wildcard}")

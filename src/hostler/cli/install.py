@@ -34,10 +34,12 @@ def plan(config: ConfigFile, output: OutputFlag = Output.TABLE) -> None:
 
     steps = install_config.decide_layout(_config(config)).steps
     if output is Output.JSON:
-        print_json([{"what": one.field, "value": one.value, "from": one.decided_by, "why": one.why} for one in steps])
+        print_json(
+            [{"what": step.field, "value": step.value, "from": step.decided_by, "why": step.why} for step in steps]
+        )
     else:
         print_table(
-            ("what", "value", "from", "why"), [(one.field, one.value, one.decided_by, one.why) for one in steps]
+            ("what", "value", "from", "why"), [(step.field, step.value, step.decided_by, step.why) for step in steps]
         )
 
 
@@ -102,7 +104,7 @@ def _certificates(path: Path, problems: list[str]) -> bytes:
     except OSError as error:
         problems.append(f"The root CA {path} cannot be read: {error.strerror}.")
         return b""
-    problems.extend(f"The root CA {path} {one}." for one in ignition.unfit(pem))
+    problems.extend(f"The root CA {path} {flaw}." for flaw in ignition.unfit(pem))
     return pem
 
 
@@ -111,7 +113,7 @@ def _refuse(problems: list[str], path: Path) -> None:
     if not problems:
         return
     count = "is a problem" if len(problems) == 1 else f"are {len(problems)} problems"
-    listed = "".join(f"\n  - {one}" for one in problems)
+    listed = "".join(f"\n  - {problem}" for problem in problems)
     raise Complaint(f"There {count} with {_called(path)}; nothing was written.{listed}", code=Exit.SETTING)
 
 
@@ -129,7 +131,8 @@ def _files(config: Config, root_ca: bytes) -> dict[str, bytes]:
     from hostler.join import ignition
 
     made = {
-        one.file: yaml.safe_dump(dict(one.body), sort_keys=False).encode() for one in install_config.manifests(config)
+        manifest.file: yaml.safe_dump(dict(manifest.body), sort_keys=False).encode()
+        for manifest in install_config.manifests(config)
     }
     server = ignition.server_of(config.domain, config.api_vips[0] if config.api_vips else "")
     made["worker.ign"] = ignition.written(ignition.pointer(server, root_ca))

@@ -18,21 +18,19 @@ async def send_write(write: Write, writer: Writer, cache: Cache[R], *, applies_a
 
     `applies_as`: the field manager of server-side apply.
     """
-    body = write.body
     match write.verb:
         case Verb.CREATE:
-            assert not isinstance(body, tuple)
-            return await cache.create(writer, body, write.namespace, why=write.why)
+            return await cache.create(writer, write.body, write.namespace, why=write.why)
         case Verb.DELETE:
             await writer.delete(write.kind, write.name, write.namespace, uid=write.uid, why=write.why)
             return None
         case Verb.APPLY:
             return await cache.patch(
-                writer, write.name, body, write.namespace, why=write.why, how=How.APPLY, manager=applies_as, force=True,
-                subresource=write.subresource,
+                writer, write.name, write.body, write.namespace, why=write.why, how=How.APPLY,
+                subresource=write.subresource, manager=applies_as, force=True,
             )  # fmt: skip
         case Verb.PATCH:
-            how, sent = (How.JSON, list(body)) if isinstance(body, tuple) else (How.MERGE, body)
+            how, sent = (How.JSON, list(write.operations)) if write.operations else (How.MERGE, write.body)
             return await cache.patch(
                 writer, write.name, sent, write.namespace, why=write.why, how=how, subresource=write.subresource
             )

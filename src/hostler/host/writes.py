@@ -28,13 +28,14 @@ class EventNote:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write. A patch is a merge patch, or a JSON patch where its body is a tuple of operations."""
+    """One write. A patch is a merge patch by its body, or a JSON patch by its operations."""
 
     verb: Verb
     kind: Kind
     name: str
     why: str
     namespace: str | None = None
-    body: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    operations: tuple[Mapping[str, Any], ...] = ()
     subresource: str | None = None
     uid: str = ""  # of the object to delete

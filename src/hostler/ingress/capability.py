@@ -17,11 +17,13 @@ from hostler.apis.openshift import (
 from hostler.capability import Capability
 from hostler.explain.registry import Registry
 from hostler.host.conditions import Condition
-from hostler.ingress import settings as say
-from hostler.ingress.controller import CONTROLLER_KEY, IngressKeeper, Options
+from hostler.ingress import settings as setting
+from hostler.ingress.controller import CONTROLLER_KEY, IngressReconciler
+from hostler.ingress.executor import IngressExecutor
 from hostler.ingress.explain import IngressExplainers, IngressSource
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Placed
-from hostler.ingress.observe import Caches
+from hostler.ingress.observe import Caches, Observer, Options
+from hostler.ingress.status import IngressReport
 from hostler.kube.client import Gate
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
 from hostler.kube.records import Node, Pod
@@ -51,36 +53,36 @@ class IngressCapability(Capability):
             nodes=shared.nodes,
             fleet=shared.fleet,
         )
-        named: tuple[str, ...] = settings[say.INGRESS_WORKLOADS]
+        named: tuple[str, ...] = settings[setting.INGRESS_WORKLOADS]
         options = Options(
-            settings[say.INGRESS_BACKFILL], settings[say.INGRESS_ROUTER_IMAGE], settings[say.INGRESS_CHECK_WILDCARD],
-            frozenset(named),
+            settings[setting.INGRESS_BACKFILL], settings[setting.INGRESS_ROUTER_IMAGE],
+            settings[setting.INGRESS_CHECK_WILDCARD], frozenset(named),
         )  # fmt: skip
-        self._keeper = IngressKeeper(
-            self.caches, shared.writers.of("ingress"), shared.recorder, options, metrics=metrics, changed=shared.changed
-        )
-        self.controller = self.add_controller("ingress", self._keeper.reconcile)
+        executor = IngressExecutor(self.caches, shared.writers.of("ingress"), shared.recorder)
+        self._report = IngressReport(metrics, shared.changed)
+        self._reconciler = IngressReconciler(Observer(self.caches, options), executor, self._report)
+        self.controller = self.add_controller("ingress", self._reconciler.reconcile)
 
     def watches(self) -> Iterator[Watch[Any]]:
         return self.caches.own()
 
     def conditions(self) -> Sequence[Condition]:
         """What the Fleet's status says of the ingresses that it names."""
-        return self._keeper.conditions
+        return self._report.conditions
 
     def led(self, held: bool) -> None:
         """A replica that no longer leads no longer looks: what it saw last must not hide what the leader sees."""
         if not held:
-            self._keeper.clear_gauges()
+            self._report.metrics.clear()
 
     def host_source(self, cluster: str) -> IngressSource:
-        return IngressSource(self._keeper, time.time)
+        return IngressSource(self._reconciler, time.time)
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        IngressExplainers(self._keeper, gate).register(registry)
+        IngressExplainers(self._reconciler, gate).register(registry)
 
     def wake_all(self) -> None:
-        for key in self._keeper.all_keys():
+        for key in self._reconciler.all_keys():
             self.controller.queue.add(key)
 
     def listen(self) -> None:
@@ -104,7 +106,7 @@ class IngressCapability(Capability):
         namespace, _, name = key.partition("/")
         if kind == "Deployment" and namespace == ROUTERS_IN and name.startswith("router-"):
             self.controller.queue.add(f"{CONTROLLER_KEY}{name.removeprefix('router-')}")
-        elif f"{kind}/{key}" in dict(self._keeper.workloads()):
+        elif f"{kind}/{key}" in dict(self._reconciler.observer.workloads()):
             self.controller.queue.add(f"{kind}/{key}")
 
     def _budget_changed(self, key: str) -> None:
@@ -119,7 +121,7 @@ class IngressCapability(Capability):
 
     def _node_changed(self, _: str, before: Node | None, after: Node | None) -> None:
         if before is None or after is None or _counts(before) != _counts(after):
-            for key in self._keeper.all_keys():
+            for key in self._reconciler.all_keys():
                 self.controller.queue.add(key, after=SOON)
 
 

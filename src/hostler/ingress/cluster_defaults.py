@@ -20,6 +20,7 @@ from typing import Any
 
 from hostler.apis.openshift import INGRESS, INGRESS_CONTROLLER, Infrastructure, IngressConfig, IngressController
 from hostler.host.conditions import count
+from hostler.host.writes import EventNote, Verb, Write
 from hostler.ingress.model import (
     BACKFILL,
     CLUSTER,
@@ -29,12 +30,9 @@ from hostler.ingress.model import (
     OS_LINUX,
     SINGLE,
     Decision,
-    News,
     Placement,
     Unreadable,
-    Verb,
     Where,
-    Write,
     undecided,
 )
 from hostler.ingress.placement import place
@@ -136,7 +134,7 @@ def choose_backfill(infrastructure: Infrastructure, nodes: Sequence[Node]) -> tu
     if (status.control_plane_topology, status.infrastructure_topology) != (SINGLE, SINGLE):
         return Where.WORKERS, "not both topologies are SingleReplica"
     if infrastructure.platform not in LONE_PLATFORMS:
-        return Where.WORKERS, f"the platform is {infrastructure.platform or 'not known'}, which has load balancing"
+        return Where.WORKERS, f"the platform is {infrastructure.platform or 'unknown'}, which has load balancing"
     return Where.CONTROL_PLANE, f"one node, both topologies SingleReplica, platform {infrastructure.platform}"
 
 
@@ -161,7 +159,7 @@ def decide_default(
         # What is written here is never rewritten. An installation that writes its status a moment after its objects,
         # and the backfill, must still count: an empty placement is followed, not carved in.
         why = "there is none; its fields stay empty because the default placement is"
-        write = Write(Verb.CREATE, INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)
+        write = Write(Verb.CREATE, INGRESS_CONTROLLER, DEFAULT, why, CONTROLLERS_IN, body)
         return _made(write, None)
     nobody = IngressController(metadata=Metadata(name=DEFAULT, namespace=CONTROLLERS_IN))
     placed = place(ingress, infrastructure, nobody, nodes, configured=label)
@@ -172,15 +170,15 @@ def decide_default(
         # Where control-plane nodes have different values of their label, only the defaults can select them.
         body["spec"]["nodePlacement"] = {"nodeSelector": {"matchLabels": dict(placed.node_selector)}}
     if placed.tolerations and "nodePlacement" in body["spec"]:
-        body["spec"]["nodePlacement"]["tolerations"] = [dict(one) for one in placed.tolerations]
+        body["spec"]["nodePlacement"]["tolerations"] = [dict(toleration) for toleration in placed.tolerations]
     why = f"there is none; the defaults decide {placed.where} with {count(placed.replicas or 0, 'replica')}"
-    write = Write(Verb.CREATE, INGRESS_CONTROLLER, DEFAULT, CONTROLLERS_IN, why, body)
+    write = Write(Verb.CREATE, INGRESS_CONTROLLER, DEFAULT, why, CONTROLLERS_IN, body)
     return _made(write, placed)
 
 
 def _made(write: Write, placed: Placement | None) -> Decision:
-    said = f"The default IngressController is made: {write.why}."
-    return Decision(said, (write,), (News("Normal", "DefaultControllerMade", said),), placement=placed)
+    sentence = f"The default IngressController is made: {write.why}."
+    return Decision(sentence, (write,), (EventNote("Normal", "DefaultControllerMade", sentence),), placement=placed)
 
 
 def _mark(ingress: IngressConfig, mark: BackfillMark, why: str) -> Decision:
@@ -190,6 +188,7 @@ def _mark(ingress: IngressConfig, mark: BackfillMark, why: str) -> Decision:
 def _patch(ingress: IngressConfig, body: dict[str, Any], why: str, subresource: str | None = None) -> Decision:
     version = {"resourceVersion": ingress.metadata.resource_version}
     body = {**body, "metadata": {**body.get("metadata", {}), **version}}
-    said = f"{why[0].upper()}{why[1:]}."
-    news = (News("Normal", "DefaultPlacementFilledIn", said),) if subresource else ()
-    return Decision(said, (Write(Verb.PATCH, INGRESS, CLUSTER, None, why, body, subresource),), news, NEXT_STEP_SECONDS)
+    sentence = f"{why[0].upper()}{why[1:]}."
+    notices = (EventNote("Normal", "DefaultPlacementFilledIn", sentence),) if subresource else ()
+    write = Write(Verb.PATCH, INGRESS, CLUSTER, why, body=body, subresource=subresource)
+    return Decision(sentence, (write,), notices, NEXT_STEP_SECONDS)

@@ -39,7 +39,7 @@ class Seen:
     """What the conditions are made from."""
 
     controller: IngressController
-    placement: Placement | Refused | None  # None: not known yet; `unplaced` says why
+    placement: Placement | Refused | None  # None: unknown yet; `unplaced` says why
     router: Placed | None
     waiting: tuple[str, ...] = ()  # pods that have no node
     astray: tuple[str, ...] = ()  # nodes with a pod that the placement does not select
@@ -54,9 +54,10 @@ class Seen:
 
 def decide_conditions(seen: Seen, now: Instant) -> tuple[Sequence[Condition], float | None]:
     """Our conditions as they ought to be, and in how many seconds a grace ends that is running now."""
-    before = {one.type: _read(one) for one in seen.controller.status.conditions if one.type in OURS}
+    ours = [condition for condition in seen.controller.status.conditions if condition.type in OURS]
+    before = {condition.type: _read(condition) for condition in ours}
     made = [_admitted(seen), *_deployment(seen, before.get(ROLLING_OUT))]
-    degraded, wake = _degraded(seen, {one.type: one for one in made}, before.get(DEGRADED), now)
+    degraded, wake = _degraded(seen, {condition.type: condition for condition in made}, before.get(DEGRADED), now)
     made += [_available(made), _progressing(made), degraded, *_placement_warnings(seen, before)]
     return set_conditions(list(before.values()), made, now), wake
 
@@ -65,32 +66,34 @@ def conditions_body(conditions: Sequence[Condition], foreign: Sequence[records.C
     """The list as the status wants it: others' conditions first and untouched, then ours in a fixed order."""
     kept = [
         {
-            "type": one.type,
-            "status": one.status,
-            **({"reason": one.reason} if one.reason else {}),
-            **({"message": one.message} if one.message else {}),
-            **({"lastTransitionTime": one.last_transition_time} if one.last_transition_time else {}),
+            "type": condition.type,
+            "status": condition.status,
+            **({"reason": condition.reason} if condition.reason else {}),
+            **({"message": condition.message} if condition.message else {}),
+            **({"lastTransitionTime": condition.last_transition_time} if condition.last_transition_time else {}),
         }
-        for one in foreign
-        if one.type not in OURS
+        for condition in foreign
+        if condition.type not in OURS
     ]
-    ordered = sorted(conditions, key=lambda one: OURS.index(one.type))
+    ordered = sorted(conditions, key=lambda condition: OURS.index(condition.type))
     return kept + [
         {
-            "type": one.type,
-            "status": str(one.status),
-            "reason": one.reason,
-            "message": one.message,
-            "lastTransitionTime": one.last_transition_time,
+            "type": condition.type,
+            "status": str(condition.status),
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": condition.last_transition_time,
         }
-        for one in ordered
+        for condition in ordered
     ]
 
 
-def _read(one: records.Condition) -> Condition:
-    status = Status(one.status) if one.status in list(Status) else Status.UNKNOWN
-    since = one.last_transition_time or ""
-    return Condition(type=one.type, status=status, reason=one.reason, message=one.message, last_transition_time=since)
+def _read(found: records.Condition) -> Condition:
+    status = Status(found.status) if found.status in list(Status) else Status.UNKNOWN
+    return Condition(
+        type=found.type, status=status, reason=found.reason, message=found.message,
+        last_transition_time=found.last_transition_time or "",
+    )  # fmt: skip
 
 
 def _admitted(seen: Seen) -> Condition:
@@ -130,7 +133,7 @@ def _deployment(seen: Seen, rolling: Condition | None) -> list[Condition]:
 
 
 def _available_deployment(router: Placed, have: str) -> Condition:
-    found = next((one for one in router.status.conditions if one.type == "Available"), None)
+    found = next((condition for condition in router.status.conditions if condition.type == "Available"), None)
     if found is None or found.status not in ("True", "False"):
         why = "The Deployment does not say whether it is available."
         return _condition(DEPLOYMENT, Status.UNKNOWN, "AvailabilityUnknown", why)
@@ -158,7 +161,7 @@ def _rolling(router: Placed, before: Condition | None) -> Condition:
 
 def _refused(router: Placed) -> str:
     """Why its pods cannot be created, as the API server put it: a quota, a missing service account."""
-    found = next((one for one in router.status.conditions if one.type == "ReplicaFailure"), None)
+    found = next((condition for condition in router.status.conditions if condition.type == "ReplicaFailure"), None)
     return f"; {found.message.rstrip('.')}" if found is not None and found.status == "True" and found.message else ""
 
 
@@ -170,15 +173,15 @@ def _why_not_all(seen: Seen) -> str:
 
 
 def _available(made: Sequence[Condition]) -> Condition:
-    for one in made:
-        if one.type in (ADMITTED, DEPLOYMENT) and one.status is not Status.TRUE:
-            return _condition(AVAILABLE, Status.FALSE, one.reason, one.message)
+    for condition in made:
+        if condition.type in (ADMITTED, DEPLOYMENT) and condition.status is not Status.TRUE:
+            return _condition(AVAILABLE, Status.FALSE, condition.reason, condition.message)
     return _condition(AVAILABLE, Status.TRUE, "Available", "The router is available.")
 
 
 def _progressing(made: Sequence[Condition]) -> Condition:
-    one = next(one for one in made if one.type == ROLLING_OUT)
-    return _condition(PROGRESSING, one.status, one.reason, one.message)
+    rolling = next(condition for condition in made if condition.type == ROLLING_OUT)
+    return _condition(PROGRESSING, rolling.status, rolling.reason, rolling.message)
 
 
 def _degraded(
@@ -200,10 +203,12 @@ def _degraded(
         message = " ".join(dict.fromkeys(made[type].message for type in over))
         return _condition(DEGRADED, Status.TRUE, over[0], message), min(wakes, default=None)
     if seen.astray:
-        said = f"A router pod runs on {names(seen.astray)}, where it does not belong; it is replaced by the roll-out."
-        return _condition(DEGRADED, Status.FALSE, "Astray", said), min(wakes, default=None)
-    said = "Nothing is amiss." if not untrue else "Something is amiss, but not for long enough to say so."
-    return _condition(DEGRADED, Status.FALSE, "AsExpected", said), min(wakes, default=None)
+        message = (
+            f"A router pod runs on {names(seen.astray)}, where it does not belong; it is replaced by the roll-out."
+        )
+        return _condition(DEGRADED, Status.FALSE, "Astray", message), min(wakes, default=None)
+    message = "Nothing is amiss." if not untrue else "Something is amiss, but not for long enough to say so."
+    return _condition(DEGRADED, Status.FALSE, "AsExpected", message), min(wakes, default=None)
 
 
 def _placement_warnings(seen: Seen, before: Mapping[str, Condition]) -> list[Condition]:
@@ -260,24 +265,26 @@ def judge_wildcard(
         return None
     name = f"*.{domain}"
     if isinstance(addresses, Unknown):
-        return Pointing(Status.UNKNOWN, "NotResolved", f"Where {name} points is not known: {addresses.why}")
+        return Pointing(Status.UNKNOWN, "NotResolved", f"Cannot tell where {name} points: {addresses.why}")
     at = {node.metadata.name: _addresses(node) for node in nodes}
     found = {_same(address) for address in addresses.value}
     hit = sorted(node for node, own in at.items() if own & found)
     elsewhere = sorted(found - {address for own in at.values() for address in own})
     if not hit:
-        said = f"{name} points at {names(elsewhere)}, which is no node's address: a load balancer, or a mistake."
-        return Pointing(Status.UNKNOWN, "NotANode", said)
+        message = f"{name} points at {names(elsewhere)}, which is no node's address: a load balancer, or a mistake."
+        return Pointing(Status.UNKNOWN, "NotANode", message)
     without = [node for node in hit if node not in running]
     if without:
         here = f"Routers run on {names(running)}." if running else "No router is ready anywhere."
-        said = f"{name} points at {names(without)}, where no router is ready. {here} Traffic that goes there is lost."
-        return Pointing(Status.FALSE, "NoRouterThere", said)
+        message = (
+            f"{name} points at {names(without)}, where no router is ready. {here} Traffic that goes there is lost."
+        )
+        return Pointing(Status.FALSE, "NoRouterThere", message)
     return Pointing(Status.TRUE, "RouterThere", f"{name} points at {names(hit)}, where a router is ready.")
 
 
 def _addresses(node: Node) -> set[str]:
-    return {_same(one.address) for one in node.status.addresses if one.type in ("InternalIP", "ExternalIP")}
+    return {_same(address.address) for address in node.status.addresses if address.type in ("InternalIP", "ExternalIP")}
 
 
 def _same(address: str) -> str:

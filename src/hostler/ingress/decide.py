@@ -14,6 +14,7 @@ from typing import Any
 from hostler.apis.openshift import INGRESS_CONTROLLER, Infrastructure, IngressConfig, IngressController
 from hostler.host.conditions import Condition
 from hostler.host.reverts import Revert
+from hostler.host.writes import EventNote, Verb, Write
 from hostler.ingress import conditions
 from hostler.ingress.conditions import Pointing
 from hostler.ingress.model import (
@@ -23,14 +24,11 @@ from hostler.ingress.model import (
     POD_LABEL,
     ROUTERS_IN,
     Decision,
-    News,
     Placed,
     Placement,
     Refusal,
     Refused,
     Unreadable,
-    Verb,
-    Write,
     undecided,
 )
 from hostler.ingress.placement import HOST_NETWORK, place, publishing, router_pod_selector, selector_body
@@ -87,20 +85,20 @@ def decide(facts: Facts, policy: Policy, now: Instant) -> Decision:
         return _with_status(Decision(why), facts, None, why, now)
     placed = place(facts.ingress, facts.infrastructure, controller, facts.nodes, configured=policy.label, router=router)
     if isinstance(placed, Refused):
-        refused = Decision(placed.why, news=(News("Warning", "InvalidPlacement", placed.why),))
+        refused = Decision(placed.why, notices=(EventNote("Warning", "InvalidPlacement", placed.why),))
         return _with_status(refused, facts, placed, "", now)
     outcome = _router(facts, placed, policy, now)
     refusal = policy.refusal if router is None else None
     budget = _budget(facts, placed)
     writes = (*outcome.writes, *(() if outcome.contest else budget))
-    news = (
+    notices = (
         *warnings(placed, outcome),
-        *((News("Warning", refusal.by, refusal.why),) if refusal is not None else ()),
-        *(News("Normal", "RouterPlaced", one.why) for one in writes if one.kind is DEPLOYMENT),
+        *((EventNote("Warning", refusal.by, refusal.why),) if refusal is not None else ()),
+        *(EventNote("Normal", "RouterPlaced", write.why) for write in writes if write.kind is DEPLOYMENT),
     )
     why = f"{_why(name, placed, router, writes, outcome)}{f' {refusal.why}' if refusal is not None else ''}"
     in_place = outcome.in_place and not budget
-    decided = Decision(why, writes, news, outcome.wake, placed, outcome.no_node, outcome.contest, in_place, refusal)
+    decided = Decision(why, writes, notices, outcome.wake, placed, outcome.no_node, outcome.contest, in_place, refusal)
     return _with_status(decided, facts, placed, "", now, policy)
 
 
@@ -109,14 +107,14 @@ def _needed(facts: Facts) -> tuple[tuple[str, object], ...]:
     return (("Ingress", facts.ingress), ("Infrastructure", facts.infrastructure))
 
 
-def warnings(placed: Placement, outcome: Outcome) -> tuple[News, ...]:
+def warnings(placed: Placement, outcome: Outcome) -> tuple[EventNote, ...]:
     """What an Event warns of."""
     given = (
         ("ExternalControlPlane", placed.warning),
         (conditions.NO_NODE, outcome.no_node),
         (conditions.REVERTED, outcome.contest),
     )
-    return tuple(News("Warning", reason, str(note)) for reason, note in given if note)
+    return tuple(EventNote("Warning", reason, str(note)) for reason, note in given if note)
 
 
 def _why(name: str, placed: Placement, router: Placed | None, writes: tuple[Write, ...], outcome: Outcome) -> str:
@@ -139,7 +137,7 @@ def _router(facts: Facts, placed: Placement, policy: Policy, now: Instant) -> Ou
         if body is None:
             return Outcome()
         why = f"there is no router Deployment yet; its pods belong on {placed.where} nodes"
-        return Outcome((Write(Verb.CREATE, DEPLOYMENT, name, ROUTERS_IN, why, body),))
+        return Outcome((Write(Verb.CREATE, DEPLOYMENT, name, why, ROUTERS_IN, body),))
     return put_in_place(DEPLOYMENT, facts.router, placed, facts.nodes, facts.reverts, now)
 
 
@@ -184,7 +182,7 @@ def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
         if current is None or current.metadata.labels.get(MANAGED_BY) != "hostler":
             return ()
         why = "a single router needs no disruption budget; it would only hold drains up"
-        return (Write(Verb.DELETE, POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, uid=current.metadata.uid),)
+        return (Write(Verb.DELETE, POD_DISRUPTION_BUDGET, name, why, ROUTERS_IN, uid=current.metadata.uid),)
     if facts.router is None:
         return ()  # its selector is the Deployment's
     pods = router_pod_selector(controller, facts.router)
@@ -199,7 +197,7 @@ def _budget(facts: Facts, placed: Placement) -> tuple[Write, ...]:
         "spec": {"maxUnavailable": placed.budget, "selector": pods, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
     }
     why = f"at most {placed.budget} of {placed.replicas} router pods may be evicted at a time"
-    return (Write(Verb.APPLY, POD_DISRUPTION_BUDGET, name, ROUTERS_IN, why, body),)
+    return (Write(Verb.APPLY, POD_DISRUPTION_BUDGET, name, why, ROUTERS_IN, body),)
 
 
 def _as_wanted(current: PodDisruptionBudget, most: int | str, pods: Mapping[str, Any]) -> bool:
@@ -234,7 +232,7 @@ def _with_status(
         contest=decision.contest,
     )  # fmt: skip
     made, grace = conditions.decide_conditions(seen, now)
-    wake = min((one for one in (grace, decision.wake) if one is not None), default=None)
+    wake = min((seconds for seconds in (grace, decision.wake) if seconds is not None), default=None)
     status: dict[str, Any] = {}
     listed = conditions.conditions_body(made, controller.status.conditions)
     if listed != conditions.conditions_body((), ()) and not _same_conditions(controller, made):
@@ -249,7 +247,7 @@ def _with_status(
     name, namespace = controller.metadata.name, controller.metadata.namespace or CONTROLLERS_IN
     # The version: others write conditions into the same list, and a late patch must not undo theirs.
     body = {"metadata": {"resourceVersion": controller.metadata.resource_version}, "status": status}
-    write = Write(Verb.PATCH, INGRESS_CONTROLLER, name, namespace, "its status changed", body, subresource="status")
+    write = Write(Verb.PATCH, INGRESS_CONTROLLER, name, "its status changed", namespace, body, subresource="status")
     return _replace(decision, wake=wake, writes=(*decision.writes, write))
 
 
@@ -258,12 +256,13 @@ def _replace(decision: Decision, *, wake: float | None, writes: tuple[Write, ...
 
 
 def _same_conditions(controller: IngressController, made: Iterable[Condition]) -> bool:
-    before = {one.type: one for one in controller.status.conditions if one.type in conditions.OURS}
+    ours = [condition for condition in controller.status.conditions if condition.type in conditions.OURS]
+    before = {condition.type: condition for condition in ours}
     after = list(made)
     return len(before) == len(after) and all(
-        (old := before.get(one.type)) is not None
-        and (old.status, old.reason, old.message) == (str(one.status), one.reason, one.message)
-        for one in after
+        (old := before.get(condition.type)) is not None
+        and (old.status, old.reason, old.message) == (str(condition.status), condition.reason, condition.message)
+        for condition in after
     )
 
 
@@ -278,7 +277,7 @@ def _counted(controller: IngressController, router: Placed) -> dict[str, Any]:
 
 
 def _published(facts: Facts) -> dict[str, Any]:
-    """Domain and publishing strategy are written once, when nobody has: they say what was in force from the start."""
+    """Domain and publishing strategy are written once, where missing: they say what was in force from the start."""
     controller, found = facts.controller, dict[str, Any]()
     domain = controller.spec.domain or (facts.ingress.spec.domain if facts.ingress is not None else "")
     if domain and not controller.status.domain:

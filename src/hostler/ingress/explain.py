@@ -10,7 +10,7 @@ from hostler.drain.observe import fact_of
 from hostler.explain.registry import Action, Explainer, Explanation, FactSeen, Registry, RuleSeen
 from hostler.host.facts import Fact, Unknown
 from hostler.ingress import conditions
-from hostler.ingress.controller import IngressKeeper
+from hostler.ingress.controller import IngressReconciler
 from hostler.ingress.decide import Facts, router_name
 from hostler.ingress.model import CLUSTER, ROUTERS_IN, Decision, Placed, Placement, Step
 from hostler.ingress.observe import is_ready, pods_of_workload
@@ -26,7 +26,7 @@ from hostler.kube.records import Node, Pod
 class IngressExplainers:
     """Explains `ingresscontroller/NAME`, `ingress/cluster`, and the workloads that the Fleet names."""
 
-    keeper: IngressKeeper
+    reconciler: IngressReconciler
     gate: Gate  # why nothing would be written now
 
     def register(self, registry: Registry) -> None:
@@ -36,7 +36,7 @@ class IngressExplainers:
             registry.add(Explainer(kind.lower(), "ingress", self._workload(kind), self._workload(kind)))
 
     def controller(self, name: str) -> Explanation | None:
-        decided = self.keeper.decide_router(name)
+        decided = self.reconciler.decide_router(name)
         if decided is None:
             return None
         if (unread := self._unread()) is not None:
@@ -46,9 +46,11 @@ class IngressExplainers:
         return self._explained(decision, decision.placement.steps if decision.placement else (), seen)
 
     def cluster(self, name: str) -> Explanation | None:
-        decided = self.keeper.decide_cluster()
+        decided = self.reconciler.decide_cluster()
         backfill, default = decided.backfill, decided.default
-        known = backfill.unreadable is not None or self.keeper.caches.ingress.store.get(CLUSTER) is not None
+        known = (
+            backfill.unreadable is not None or self.reconciler.observer.caches.ingress.store.get(CLUSTER) is not None
+        )
         if name != CLUSTER or not known:
             return None
         if (unread := self._unread()) is not None:
@@ -62,25 +64,27 @@ class IngressExplainers:
 
     def _workload(self, kind: str) -> Callable[[str], Explanation | None]:
         def explain(name: str) -> Explanation | None:
-            asked = dict(self.keeper.workloads()).get(f"{kind}/{name}")
+            asked = dict(self.reconciler.observer.workloads()).get(f"{kind}/{name}")
             if asked is None:
                 return None
             if (unread := self._unread()) is not None:
                 return unread
-            current, decision = self.keeper.decide_workload(asked)
-            pods = pods_of_workload(self.keeper.caches.pods.store.values(), current)
-            nodes = tuple(self.keeper.caches.nodes.store)
+            current, decision = self.reconciler.decide_workload(asked)
+            pods = pods_of_workload(self.reconciler.observer.caches.pods.store.values(), current)
+            nodes = tuple(self.reconciler.observer.caches.nodes.store)
             steps = decision.placement.steps if decision.placement else ()
             return self._explained(decision, steps, _pods(pods, nodes, decision.placement))
 
         return explain
 
     def _unread(self) -> Explanation | None:
-        why = self.keeper.caches.unread()
+        why = self.reconciler.observer.caches.unread()
         return Explanation("ingress", f"Nothing is decided yet: {why}.") if why else None
 
     def _explained(self, decision: Decision, steps: Sequence[Step], seen: Sequence[FactSeen]) -> Explanation:
-        rules = tuple(RuleSeen(one.field, one.value, f"{one.decided_by}: {one.why}", decided=True) for one in steps)
+        rules = tuple(
+            RuleSeen(step.field, step.value, f"{step.decided_by}: {step.why}", decided=True) for step in steps
+        )
         return Explanation("ingress", decision.why, rules, tuple(seen), self._actions(decision))
 
     def _actions(self, decision: Decision) -> tuple[Action, ...]:
@@ -105,15 +109,15 @@ def _pods(pods: Sequence[Pod], nodes: Sequence[Node], placed: Placement | None) 
 
 
 def _conditions(facts: Facts) -> list[FactSeen]:
-    shown = [one for one in facts.controller.status.conditions if one.type in conditions.OURS]
-    return [FactSeen(f"condition {one.type}", f"{one.status} ({one.reason}): {one.message}") for one in shown]
+    shown = [found for found in facts.controller.status.conditions if found.type in conditions.OURS]
+    return [FactSeen(f"condition {found.type}", f"{found.status} ({found.reason}): {found.message}") for found in shown]
 
 
 class IngressSource(Source):
     """It shows no hosts. Where pods are is looked up again only after an ingress, or a pod of one, has changed."""
 
-    def __init__(self, keeper: IngressKeeper, clock: Callable[[], Instant]) -> None:
-        self._keeper, self._caches, self._clock = keeper, keeper.caches, clock
+    def __init__(self, reconciler: IngressReconciler, clock: Callable[[], Instant]) -> None:
+        self._reconciler, self._caches, self._clock = reconciler, reconciler.observer.caches, clock
         self._last: Mapping[str, tuple[str, ...]] | None = None  # by node; None: to be looked up again
         self._namespaces: frozenset[str] = frozenset()
         caches = self._caches
@@ -138,7 +142,7 @@ class IngressSource(Source):
 
     def _look(self) -> Mapping[str, tuple[str, ...]]:
         found = dict(self._ingresses())
-        self._namespaces = frozenset(one.metadata.namespace for one in found.values())
+        self._namespaces = frozenset(workload.metadata.namespace for workload in found.values())
         pods = [pod for pod in self._caches.pods.store.values() if pod.metadata.namespace in self._namespaces]
         last = defaultdict[str, list[str]](list)
         for name, workload in sorted(found.items()):
@@ -154,7 +158,7 @@ class IngressSource(Source):
             key = f"{ROUTERS_IN}/{router_name(controller.metadata.name)}"
             if (router := caches.deployments.store.get(key)) is not None:
                 yield f"Deployment/{key}", router
-        for key, asked in self._keeper.workloads():
+        for key, asked in self._reconciler.observer.workloads():
             store = caches.daemon_sets.store if asked.kind == "DaemonSet" else caches.deployments.store
             if (placed := store.get(f"{asked.namespace}/{asked.name}")) is not None:
                 yield key, placed

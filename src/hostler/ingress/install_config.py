@@ -63,7 +63,7 @@ class Manifest:
 
 
 class _Reading:
-    """Collects problems while it reads, so that all of them are told at once."""
+    """Collects problems while it reads, so that all of them are listed at once."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -101,10 +101,10 @@ class _Reading:
 
     def addresses(self, holder: Mapping[str, Any], names: tuple[str, str], where: str) -> tuple[str, ...]:
         """A list of addresses, or the older spelling with just one."""
-        many, one = names
+        many, single = names
         found = holder.get(many)
         if found is None:
-            found = [holder[one]] if holder.get(one) else []
+            found = [holder[single]] if holder.get(single) else []
         if not isinstance(found, list):
             self.wrong(f"{where}.{many}", f"must be a list of IP addresses, not {_shown(found)}.")
             return ()
@@ -147,17 +147,23 @@ def read(given: Any) -> Config | tuple[str, ...]:
 
 
 def _platform(reading: _Reading, given: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    said = given.get("platform")
+    given_platform = given.get("platform")
     known = ", ".join(PLATFORMS)
-    if not isinstance(said, Mapping) or len(said) != 1:
-        found = "nothing" if not said else f"{', '.join(map(str, said))}" if isinstance(said, Mapping) else _shown(said)
+    if not isinstance(given_platform, Mapping) or len(given_platform) != 1:
+        found = (
+            "nothing"
+            if not given_platform
+            else f"{', '.join(map(str, given_platform))}"
+            if isinstance(given_platform, Mapping)
+            else _shown(given_platform)
+        )
         reading.wrong("platform", f"must name exactly one platform ({known}), not {found}.")
         return "", {}
-    (name,) = said
+    (name,) = given_platform
     if name not in PLATFORMS:
         reading.wrong("platform", f"names {name}, which is not one of {known}.")
         return "", {}
-    return str(name), reading.mapping(said, name, f"platform.{name}")
+    return str(name), reading.mapping(given_platform, name, f"platform.{name}")
 
 
 def _control_plane(reading: _Reading, given: Mapping[str, Any]) -> int:

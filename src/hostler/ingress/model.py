@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from hostler.host.conditions import count, names
+from hostler.host.writes import EventNote, Write
 from hostler.kube.kinds import Kind
 from hostler.kube.records import Condition, ManagedMetadata, Record, Selector
 
@@ -155,36 +156,6 @@ class Refusal:
     why: str
 
 
-class Verb(StrEnum):
-    CREATE = "create"
-    APPLY = "apply"
-    PATCH = "patch"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One write, as data."""
-
-    verb: Verb
-    kind: Kind
-    name: str
-    namespace: str | None
-    why: str
-    body: Mapping[str, Any] = field(default_factory=dict)
-    subresource: str | None = None
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """An Event on the object that the decision is about."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    note: str
-
-
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """An object that does not decode: it is neither there nor absent, so nothing is decided from it."""
@@ -236,7 +207,7 @@ class Decision:
 
     why: str
     writes: tuple[Write, ...] = ()
-    news: tuple[News, ...] = ()
+    notices: tuple[EventNote, ...] = ()
     wake: float | None = None
     placement: Placement | None = None
     no_node: NoFittingNode | None = None

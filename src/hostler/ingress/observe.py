@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from hostler.apis.fleet import IngressPolicy, IngressWorkload
+from hostler.apis.fleet import NAME, IngressPolicy, IngressWorkload
 from hostler.apis.openshift import (
     INFRASTRUCTURE,
     INGRESS,
@@ -20,13 +20,14 @@ from hostler.apis.openshift import (
 )
 from hostler.drain.selector import matches
 from hostler.host.facts import Fact, Known, Unknown, age
-from hostler.host.reverts import Revert
+from hostler.host.reverts import Revert, RevertLog
 from hostler.ingress.cluster_defaults import ClusterFacts
-from hostler.ingress.conditions import PROBE, Pointing, judge_wildcard
+from hostler.ingress.conditions import GRACE, PROBE, Pointing, judge_wildcard
 from hostler.ingress.decide import Facts, Policy, router_name
-from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, DEFAULT, ROUTERS_IN, Placed, Unreadable
+from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, DEFAULT, ROUTERS_IN, Decision, Placed, Unreadable
 from hostler.ingress.placement import publishing
-from hostler.ingress.refusals import check_template, router_template
+from hostler.ingress.placement_patch import digest_of
+from hostler.ingress.refusals import check_template, key_of_workload, router_template
 from hostler.instant import Instant
 from hostler.kube.cache import Unread, first_unread
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, POD_DISRUPTION_BUDGET, Kind
@@ -52,7 +53,7 @@ class Caches:
     @property
     def by_kind(self) -> dict[Kind, Watch[Any]]:
         """The watches of everything that decides or is written."""
-        return {one.kind: one for one in (*self.own(), self.budgets)}
+        return {watch.kind: watch for watch in (*self.own(), self.budgets)}
 
     def unreadable(self, kind: Kind, key: str) -> Unreadable | None:
         """An object that came and did not decode."""
@@ -124,7 +125,7 @@ class View:
         """The default router's image, and only that: a copy of the whole would serve its certificates and names."""
         router = self.deployment(f"{ROUTERS_IN}/{router_name(DEFAULT)}")
         found = router.spec.template.spec.containers if router is not None else ()
-        return next((one.image for one in found if one.name == "router"), "")
+        return next((container.image for container in found if container.name == "router"), "")
 
 
 def facts_of(
@@ -160,8 +161,8 @@ def _first_unreadable(view: View, router: str) -> Unreadable | None:
 
 def domain_of(controller: IngressController, ingress: IngressConfig | None) -> str:
     """The name below which the router answers."""
-    said = controller.spec.domain or controller.status.domain
-    return said or (ingress.spec.domain if ingress is not None else "")
+    domain = controller.spec.domain or controller.status.domain
+    return domain or (ingress.spec.domain if ingress is not None else "")
 
 
 def pods_of_workload(pods: Iterable[Pod], workload: Placed | None) -> tuple[Pod, ...]:
@@ -184,7 +185,7 @@ def pods_counted(workload: Placed | None) -> tuple[int, int]:
 
 def is_ready(pod: Pod) -> bool:
     return not pod.metadata.deletion_timestamp and any(
-        one.type is PodConditionType.READY and one.status == "True" for one in pod.status.conditions
+        condition.type is PodConditionType.READY and condition.status == "True" for condition in pod.status.conditions
     )
 
 
@@ -233,3 +234,82 @@ async def resolve_name(name: str, now: Instant) -> Fact[tuple[str, ...]]:
     except (OSError, UnicodeError) as error:
         return Unknown(f"{name} does not resolve from here ({error})")
     return Known(tuple(sorted({str(answer[4][0]) for answer in answers})), now)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the operator's settings say."""
+
+    backfill: bool = False
+    image: str = ""
+    check_wildcard: bool = True
+    workloads: frozenset[str] = frozenset()  # that may be placed without the label of their owner
+
+
+class Observer:
+    """What is known now: from caches, the resolver, and what this process has seen."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        options: Options,
+        clock: Callable[[], Instant] = time.time,
+        lookup: NameLookup | None = None,
+    ) -> None:
+        self.caches, self.options, self.clock = caches, options, clock
+        self.reverts = RevertLog()
+        self.untrue_since: dict[str, dict[str, Instant]] = {}  # IngressController -> condition -> when we saw it untrue
+        self._lookup = lookup or NameLookup(clock)
+
+    def policy(self) -> IngressPolicy:
+        fleet = self.caches.fleet.store.get(NAME)
+        return fleet.spec.ingress if fleet is not None else IngressPolicy()
+
+    def workloads(self) -> Iterator[tuple[str, IngressWorkload]]:
+        for asked in self.policy().workloads:
+            yield key_of_workload(asked), asked
+
+    def view(self) -> View:
+        caches = self.caches
+        return View(
+            ingress=caches.ingress.store.get(CLUSTER),
+            infrastructure=caches.infrastructure.store.get(CLUSTER),
+            controller=caches.controllers.store.get,
+            deployment=caches.deployments.store.get,
+            daemon_set=caches.daemon_sets.store.get,
+            budget=caches.budgets.store.get,
+            pods=caches.pods.store.values(),
+            nodes=tuple(caches.nodes.store),
+            policy=self.policy(),
+            image=self.options.image,
+            openshift=not (caches.controllers.absent or caches.ingress.absent),
+            unreadable=caches.unreadable,
+        )
+
+    def addresses(self, controller: IngressController, view: View) -> Fact[tuple[str, ...]] | None:
+        """Where the wildcard name of a router points; None: that is not checked."""
+        if not self.options.check_wildcard:
+            return None
+        if view.policy.wildcard_addresses:
+            return Known(view.policy.wildcard_addresses, self.clock())
+        return self._lookup.last(domain_of(controller, view.ingress))
+
+    async def look_up(self, domain: str, view: View) -> None:
+        """Ask the resolver, unless the Fleet says where the name points."""
+        if domain and self.options.check_wildcard and not view.policy.wildcard_addresses:
+            await self._lookup.look(domain)
+
+    def reverts_now(self, key: str, decision: Decision, now: Instant) -> tuple[Revert, ...]:
+        """The reverts so far, and the one that is seen now."""
+        assert decision.placement is not None
+        return self.reverts.seen_at(key, digest_of(decision.placement), now)
+
+    def remember_untrue(self, controller: IngressController) -> None:
+        """Since when we ourselves have seen a condition untrue: instants of another machine are not compared."""
+        untrue = {condition.type for condition in controller.status.conditions if condition.status != "True"}
+        known = self.untrue_since.setdefault(controller.metadata.name, {})
+        for type in GRACE:
+            if type in untrue:
+                known.setdefault(type, self.clock())
+            else:
+                known.pop(type, None)

@@ -84,18 +84,18 @@ def place(
 
 def _where(ingress: IngressConfig | None, infrastructure: Infrastructure) -> tuple[Where, str, Step]:
     source = "Ingress cluster, status.defaultPlacement"
-    said = ingress.status.default_placement if ingress is not None else ""
-    if said == Where.CONTROL_PLANE and infrastructure.status.control_plane_topology == EXTERNAL:
+    wanted = ingress.status.default_placement if ingress is not None else ""
+    if wanted == Where.CONTROL_PLANE and infrastructure.status.control_plane_topology == EXTERNAL:
         warning = (
             "The Ingress says ControlPlane, but the control plane is External and has no nodes here; "
             "routers are placed on workers instead. Set status.defaultPlacement of the Ingress to Workers."
         )
         step = Step("placement", Where.WORKERS, "Infrastructure cluster, status.controlPlaneTopology", warning)
         return Where.WORKERS, warning, step
-    if said == Where.CONTROL_PLANE:
-        return Where.CONTROL_PLANE, "", Step("placement", said, source, "it says ControlPlane")
-    why = "it says Workers" if said else "it says nothing, which means Workers"
-    return Where.WORKERS, "", Step("placement", Where.WORKERS, source if said else f"default ({source})", why)
+    if wanted == Where.CONTROL_PLANE:
+        return Where.CONTROL_PLANE, "", Step("placement", wanted, source, "it says ControlPlane")
+    why = "it says Workers" if wanted else "it says nothing, which means Workers"
+    return Where.WORKERS, "", Step("placement", Where.WORKERS, source if wanted else f"default ({source})", why)
 
 
 def _topology(where: Where, infrastructure: Infrastructure) -> tuple[bool, Step]:
@@ -110,9 +110,9 @@ def _topology(where: Where, infrastructure: Infrastructure) -> tuple[bool, Step]
 
 
 def _replicas(controller: IngressController, single: bool) -> tuple[int, Step]:
-    said = controller.spec.replicas
-    if said is not None:
-        return said, Step("replicas", str(said), "spec.replicas", "the IngressController says so")
+    asked = controller.spec.replicas
+    if asked is not None:
+        return asked, Step("replicas", str(asked), "spec.replicas", "the IngressController says so")
     count = 1 if single else 2
     why = "one for SingleReplica" if single else "two for every topology but SingleReplica"
     return count, Step("replicas", str(count), "default by topology", why)
@@ -169,7 +169,7 @@ def _selector(
         step = Step(
             "nodeSelector", describe_selector(found), "spec.nodePlacement.nodeSelector", "it replaces the default"
         )
-        return found, any(one in found for one in (*_ROLE_LABELS, role.label)), step
+        return found, any(label in found for label in (*_ROLE_LABELS, role.label)), step
     if where is Where.WORKERS:
         chosen = {**OS_LINUX, WORKER: ""}
         step = Step("nodeSelector", describe_selector(chosen), "default by placement", f"the default for {where}")
@@ -197,7 +197,7 @@ def node_rule(key: str, operator: str, *values: str) -> dict[str, Any]:
 
 def required_affinity(*rules: Mapping[str, Any]) -> dict[str, Any]:
     """A required node affinity that asks for all of these."""
-    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [dict(one) for one in rules]}]}}}
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [dict(rule) for rule in rules]}]}}}
 
 
 def _node_term(where: Where, role: Role, node_selector: Mapping[str, str], pinned: bool) -> Mapping[str, Any] | None:
@@ -273,8 +273,12 @@ def selector_body(selector: Selector) -> Mapping[str, Any]:
         found["matchLabels"] = dict(selector.match_labels)
     if selector.match_expressions:
         found["matchExpressions"] = [
-            {"key": one.key, "operator": one.operator, **({"values": list(one.values)} if one.values else {})}
-            for one in selector.match_expressions
+            {
+                "key": expression.key,
+                "operator": expression.operator,
+                **({"values": list(expression.values)} if expression.values else {}),
+            }
+            for expression in selector.match_expressions
         ]
     return found
 

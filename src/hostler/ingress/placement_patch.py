@@ -15,6 +15,7 @@ from typing import Any
 from hostler.host.conditions import names
 from hostler.host.reverts import Revert, RevertLimits, last_writer
 from hostler.host.scheduling import Term, labels_fit, required_terms, untolerated
+from hostler.host.writes import Verb, Write
 from hostler.ingress.model import (
     APPLIED,
     MANAGED_BY,
@@ -24,9 +25,7 @@ from hostler.ingress.model import (
     NoFittingNode,
     Placed,
     Placement,
-    Verb,
     Where,
-    Write,
 )
 from hostler.ingress.placement import describe_selector
 from hostler.instant import Instant
@@ -54,7 +53,7 @@ def placement_writes(kind: Kind, current: Placed, placed: Placement) -> tuple[Wr
     body = {"metadata": about, **body}
     what = f"{names(differs)} not as decided" if differs else "what was applied before is out of date"
     why = f"{what}; its pods belong on {placed.where} nodes ({describe_selector(placed.node_selector)})"
-    return (Write(Verb.APPLY, kind, meta.name, meta.namespace, why, body),)
+    return (Write(Verb.APPLY, kind, meta.name, why, meta.namespace, body),)
 
 
 def placement_body(placed: Placement, current: Placed | None = None) -> dict[str, Any]:
@@ -63,14 +62,15 @@ def placement_body(placed: Placement, current: Placed | None = None) -> dict[str
     Tolerations keep the order that `current` has: another order means the same, and would replace every pod.
     """
     there = current.spec.template.spec.tolerations if current is not None else ()
+    tolerations = there if _alike(there, placed.tolerations) else placed.tolerations
     pod: dict[str, Any] = {
         "nodeSelector": dict(placed.node_selector),
-        "tolerations": [dict(one) for one in (there if _alike(there, placed.tolerations) else placed.tolerations)],
+        "tolerations": [dict(toleration) for toleration in tolerations],
     }
     if placed.affinity:
         pod["affinity"] = dict(placed.affinity)
     if placed.spread:
-        pod["topologySpreadConstraints"] = [dict(one) for one in placed.spread]
+        pod["topologySpreadConstraints"] = [dict(constraint) for constraint in placed.spread]
     spec: dict[str, Any] = {"template": {"spec": pod}}
     if placed.replicas is not None:
         spec["replicas"] = placed.replicas
@@ -87,7 +87,7 @@ def digest_of(placed: Placement) -> str:
 
 
 def _ordered(tolerations: Iterable[Mapping[str, Any]]) -> list[str]:
-    return sorted(json.dumps(dict(one), sort_keys=True) for one in tolerations)
+    return sorted(json.dumps(dict(toleration), sort_keys=True) for toleration in tolerations)
 
 
 def _alike(some: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> bool:
@@ -228,8 +228,10 @@ def _no_fitting_node(
 def describe_nodes(placed: Placement) -> str:
     """What a node must have, as text: the node selector, and the labels that the node affinity asks for."""
     rules = [rule for term in required_terms(placed.affinity) or () for rule in term.get("matchExpressions") or ()]
-    said = [f"{rule['key']} {rule['operator']}" for rule in rules if rule["operator"] in ("Exists", "DoesNotExist")]
-    return ", ".join([describe_selector(placed.node_selector), *said])
+    rules_text = [
+        f"{rule['key']} {rule['operator']}" for rule in rules if rule["operator"] in ("Exists", "DoesNotExist")
+    ]
+    return ", ".join([describe_selector(placed.node_selector), *rules_text])
 
 
 # -- what is placed right already

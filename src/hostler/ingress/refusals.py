@@ -59,7 +59,7 @@ _FIELD_LIMIT = 300  # characters: the key of an annotation can be of any length
 
 def check_template(template: object) -> Refusal | None:
     """Why no router is made from the Fleet's template; None: it passes. The CRD in the cluster may be an older one."""
-    found = [cut(str(one), _FIELD_LIMIT) for one in find_violations(template)]
+    found = [cut(str(violation), _FIELD_LIMIT) for violation in find_violations(template)]
     if not found:
         return None
     why = f"Fleet.spec.ingress.routerTemplate does not pass Pod Security baseline: {names(found)}."

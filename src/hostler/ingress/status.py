@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import msgspec
+import structlog
 from prometheus_client import Counter, Gauge
 
 from hostler.apis.fleet import NAME, Fleet, IngressPolicy, IngressWorkload
@@ -16,20 +18,22 @@ from hostler.apis.openshift import (
     IngressConfig,
     IngressController,
 )
-from hostler.host.conditions import Status, count
+from hostler.host.conditions import Condition, Status, count
 from hostler.host.facts import Fact, Known
 from hostler.ingress.conditions import PROBE, Pointing
-from hostler.ingress.decide import decide
+from hostler.ingress.decide import Facts, astray, decide, waiting
 from hostler.ingress.model import CLUSTER, CONTROLLERS_IN, ROUTERS_IN, Decision, Placed, Placement, RefusedBy
 from hostler.ingress.observe import View, domain_of, facts_of, is_ready, pods_counted, pods_of_workload, resolve_name
 from hostler.ingress.placement_patch import selects
 from hostler.ingress.refusals import WORKLOADS_SETTING
-from hostler.ingress.workloads import decide_workload
+from hostler.ingress.workloads import WorkloadFacts, decide_workload
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, FLEET, NODE, POD, POD_DISRUPTION_BUDGET
 from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node, Pod, PodDisruptionBudget, key_of
+
+log = structlog.get_logger("hostler.ingress")
 
 _WHATS = ("wanted", "available", "waiting", "astray")
 
@@ -103,6 +107,40 @@ def _remove(gauge: Gauge, *labels: str) -> None:
     gauge.remove(*labels)
 
 
+class IngressReport:
+    """Reports decisions: metrics, the log, and conditions in the Fleet's status."""
+
+    def __init__(self, metrics: Metrics, changed: Callable[[], None]) -> None:
+        """`changed` is called when our conditions in the Fleet's status changed."""
+        self.conditions: tuple[Condition, ...] = ()
+        self.metrics = IngressMetrics(metrics)
+        self._changed = changed
+        self._warned: set[tuple[str, str]] = set()
+
+    def set_conditions(self, conditions: tuple[Condition, ...]) -> None:
+        if conditions != self.conditions:
+            self.conditions = conditions
+            self._changed()
+
+    def show_router(self, name: str, facts: Facts, decision: Decision) -> None:
+        placed, router = decision.placement, facts.router
+        available = router.status.available_replicas if router is not None else 0
+        wanted = placed.replicas or 0 if placed is not None else 0
+        self.metrics.count(name, available, wanted, len(waiting(facts.pods)), len(astray(facts, placed)))
+        self.metrics.show(name, decision)
+        self.metrics.point(name, facts.pointing)
+
+    def show_workload(self, key: str, current: Placed | None, decision: Decision) -> None:
+        self.metrics.show(key, decision)
+        self.metrics.count(key, *pods_counted(current))
+
+    def warn(self, name: str, note: str) -> None:
+        """Logged once; the Event counts the repeats."""
+        if (name, note) not in self._warned:
+            self._warned.add((name, note))
+            log.warning("ingress cannot be as it is asked for", name=name, why=note)
+
+
 class IngressLine(msgspec.Struct, rename="camel", frozen=True):
     """One ingress: where it belongs, what decided that, where it is, and what is wrong, if anything."""
 
@@ -119,7 +157,7 @@ async def status_of(client: Client, *, resolving: bool, named: tuple[str, ...] =
     """Every ingress of the cluster, IngressControllers first. `named`: workloads that the operator's setting names."""
     controllers = await _controllers(client)
     view = await _view(client, controllers)
-    lines = [await _router(view, one, resolving) for one in controllers]
+    lines = [await _router(view, controller, resolving) for controller in controllers]
     return lines + [_workload(view, asked, named) for asked in view.policy.workloads]
 
 
@@ -128,7 +166,7 @@ async def _controllers(client: Client) -> list[IngressController]:
         found = await client.list(INGRESS_CONTROLLER, CONTROLLERS_IN, type=IngressController)
     except NotFound:
         return []  # no OpenShift
-    return sorted(found, key=lambda one: one.metadata.name)
+    return sorted(found, key=lambda controller: controller.metadata.name)
 
 
 async def _view(client: Client, controllers: list[IngressController]) -> View:
@@ -142,15 +180,15 @@ async def _view(client: Client, controllers: list[IngressController]) -> View:
         into += [found] if found is not None else []
     budgets = await client.list(POD_DISRUPTION_BUDGET, ROUTERS_IN, type=PodDisruptionBudget) if controllers else []
     pods: list[Pod] = []
-    for namespace in sorted({one.metadata.namespace for one in (*deployments, *daemon_sets)}):
+    for namespace in sorted({workload.metadata.namespace for workload in (*deployments, *daemon_sets)}):
         pods += await client.list(POD, namespace, type=Pod)
     return View(
         ingress=await client.find(INGRESS, CLUSTER, type=IngressConfig),
         infrastructure=await client.find(INFRASTRUCTURE, CLUSTER, type=Infrastructure),
-        controller={key_of(one.metadata): one for one in controllers}.get,
-        deployment={key_of(one.metadata): one for one in deployments}.get,
-        daemon_set={key_of(one.metadata): one for one in daemon_sets}.get,
-        budget={key_of(one.metadata): one for one in budgets}.get,
+        controller={key_of(controller.metadata): controller for controller in controllers}.get,
+        deployment={key_of(deployment.metadata): deployment for deployment in deployments}.get,
+        daemon_set={key_of(daemon_set.metadata): daemon_set for daemon_set in daemon_sets}.get,
+        budget={key_of(budget.metadata): budget for budget in budgets}.get,
         pods=pods,
         nodes=tuple(await client.list(NODE, type=Node)),
         policy=policy,
@@ -182,7 +220,7 @@ async def _router(view: View, controller: IngressController, resolving: bool) ->
 
 def _workload(view: View, asked: IngressWorkload, named: tuple[str, ...]) -> IngressLine:
     found, label = view.workload(asked), view.policy.control_plane_label
-    decision = decide_workload(asked, found, view.nodes, label, time.time(), named=named)
+    decision = decide_workload(WorkloadFacts(asked, found, view.nodes, label, named=named), time.time())
     current, placed = (found if isinstance(found, Placed) else None), decision.placement
     available, wanted = pods_counted(current)
     state = decision.why
@@ -209,11 +247,11 @@ def _pods(view: View, pods: tuple[Pod, ...], placed: Placement | None) -> tuple[
 
 def _state(controller: IngressController) -> str:
     """The first thing an on-call engineer wants to read."""
-    said = {one.type: one for one in controller.status.conditions}
+    shown = {condition.type: condition for condition in controller.status.conditions}
     for type, bad in (("Admitted", "False"), ("Degraded", "True"), ("Available", "False"), ("Progressing", "True")):
-        if type in said and said[type].status == bad:
-            return f"{type} is {bad}: {said[type].message}"
-    return "as expected" if said else "nobody has written its status yet"
+        if type in shown and shown[type].status == bad:
+            return f"{type} is {bad}: {shown[type].message}"
+    return "as expected" if shown else "its status is not written yet"
 
 
 def describe_pod(pod: Pod, labels: dict[str, str] | None, placed: Placement | None) -> str:

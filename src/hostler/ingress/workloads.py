@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hostler.apis.fleet import IngressWorkload
 from hostler.host.conditions import Condition, Status
 from hostler.host.reverts import Revert
+from hostler.host.writes import EventNote
 from hostler.ingress.conditions import NO_NODE, REFUSED, REVERTED
 from hostler.ingress.decide import warnings
 from hostler.ingress.model import (
     CONTROL_PLANE,
     OS_LINUX,
     Decision,
-    News,
     Placed,
     Placement,
     Refusal,
@@ -40,33 +41,37 @@ from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT
 from hostler.kube.records import Node
 
 
-def decide_workload(
-    asked: IngressWorkload,
-    found: Placed | Unreadable | None,
-    nodes: tuple[Node, ...],
-    label: str,
-    now: Instant,
-    reverts: Sequence[Revert] = (),
-    *,
-    named: Collection[str] = (),
-) -> Decision:
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """What is known of an ingress that the Fleet names."""
+
+    asked: IngressWorkload
+    found: Placed | Unreadable | None
+    nodes: tuple[Node, ...]
+    label: str = ""  # of control-plane nodes, as the Fleet says
+    reverts: Sequence[Revert] = ()
+    named: Collection[str] = ()  # the workloads that the operator's own setting names
+
+
+def decide_workload(facts: WorkloadFacts, now: Instant) -> Decision:
     """Decide only where it runs, and its replicas if the Fleet says them; its budget is its owner's.
 
-    `named`: the workloads that the operator's own setting names. One that is refused stays as it is.
+    One that is refused stays as it is.
     """
+    asked, found, nodes = facts.asked, facts.found, facts.nodes
     if isinstance(found, Unreadable):
         return undecided(found)
-    current, placed = found, place_workload(asked, found, nodes, label)
+    current, placed = found, place_workload(asked, found, nodes, facts.label)
     target = f"{asked.kind} {asked.namespace}/{asked.name}"
     if current is None:
         return Decision(f"There is no {target}; it is placed as soon as it is there.", placement=placed)
-    refusal = check_workload(asked, current, named)
+    refusal = check_workload(asked, current, facts.named)
     if refusal is not None:
-        news = (News("Warning", refusal.by, refusal.why),)
-        return Decision(refusal.why, news=news, placement=placed, refusal=refusal)
+        warning = EventNote("Warning", refusal.by, refusal.why)
+        return Decision(refusal.why, notices=(warning,), placement=placed, refusal=refusal)
     kind = DAEMON_SET if asked.kind == "DaemonSet" else DEPLOYMENT
     kept = is_placed_right(current, placed, nodes)
-    outcome = Outcome(in_place=True) if kept else put_in_place(kind, current, placed, nodes, reverts, now)
+    outcome = Outcome(in_place=True) if kept else put_in_place(kind, current, placed, nodes, facts.reverts, now)
     writes = outcome.writes
     where = f"{target} belongs on {placed.where} nodes ({describe_nodes(placed)}; decided by the Fleet)"
     why = f"{where}: {writes[0].why}." if writes else f"{where}, and so it is."
@@ -74,8 +79,8 @@ def decide_workload(
         why = f"{where}, and its owner has placed it there."
     if outcome.no_node or outcome.contest:
         why = f"{where}. {outcome.no_node or outcome.contest}"
-    told = (*warnings(placed, outcome), *(News("Normal", "IngressPlaced", one.why) for one in writes))
-    return Decision(why, writes, told, outcome.wake, placed, outcome.no_node, outcome.contest, outcome.in_place)
+    notices = (*warnings(placed, outcome), *(EventNote("Normal", "IngressPlaced", write.why) for write in writes))
+    return Decision(why, writes, notices, outcome.wake, placed, outcome.no_node, outcome.contest, outcome.in_place)
 
 
 def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[Node, ...], label: str) -> Placement:
@@ -94,7 +99,7 @@ def place_workload(asked: IngressWorkload, current: Placed | None, nodes: tuple[
         affinity = required_affinity(node_rule(role.label, "Exists")) if role.value is None else {}
     there = current.spec.template.spec.tolerations if current is not None else ()
     needed = control_plane_tolerations(label) if where is Where.CONTROL_PLANE else ()
-    tolerations = (*there, *(one for one in needed if one not in there))
+    tolerations = (*there, *(toleration for toleration in needed if toleration not in there))
     fitting = len(fitting_nodes(nodes, selector, affinity, tolerations, passing=False))
     host_network = current is not None and current.spec.template.spec.host_network
     deployment = asked.kind != "DaemonSet"
@@ -124,20 +129,18 @@ def fleet_conditions(
     """What the Fleet's status says of what it asks for: nothing where it asks for nothing."""
     if not decisions and template is None:
         return ()
-    asked = [*((key, one.refusal) for key, one in decisions), ("routerTemplate", template)]
-    refused = [(key, one) for key, one in asked if one is not None]
-    reasons = {str(one.by) for _, one in refused}
+    asked = [*((key, decision.refusal) for key, decision in decisions), ("routerTemplate", template)]
+    refused = [(key, refusal) for key, refusal in asked if refusal is not None]
+    reasons = {str(refusal.by) for _, refusal in refused}
     by = reasons.pop() if len(reasons) == 1 else "SeveralReasons"
+    no_node = [(key, decision.no_node) for key, decision in decisions]
+    contested = [(key, decision.contest) for key, decision in decisions]
+    sentences = [(key, refusal.why) for key, refusal in refused]
     return (
-        _condition(NO_NODE, "NoNodeFits", "A node fits every ingress.", [(key, one.no_node) for key, one in decisions]),
-        _condition(
-            REVERTED, "Waiting", "No other controller undoes a placement.",
-            [(key, one.contest) for key, one in decisions],
-        ),
-        _condition(
-            REFUSED, by, "Nothing that the Fleet asks for is refused.", [(key, one.why) for key, one in refused],
-        ),
-    )  # fmt: skip
+        _condition(NO_NODE, "NoNodeFits", "A node fits every ingress.", no_node),
+        _condition(REVERTED, "Waiting", "No other controller undoes a placement.", contested),
+        _condition(REFUSED, by, "Nothing that the Fleet asks for is refused.", sentences),
+    )
 
 
 def _condition(type: str, reason: str, otherwise: str, found: Sequence[tuple[str, object]]) -> Condition:

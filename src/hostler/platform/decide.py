@@ -172,7 +172,7 @@ class TaintVerdict:
         if self.patch is None:
             return ()
         notice = EventNote("Normal", "TaintRemoved", f"The taint {UNINITIALIZED} was taken away: {self.why}.")
-        return (Write(Verb.PATCH, NODE, node, self.why, body=self.patch, notice=notice),)
+        return (Write(Verb.PATCH, NODE, node, self.why, operations=self.patch, notice=notice),)
 
 
 def waits_for_provider(placed: PlacedNode) -> bool:
