@@ -19,7 +19,6 @@ CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 SERVING = "kubernetes.io/kubelet-serving"
 OURS = (CLIENT, SERVING)
 USED = "hostler-join"  # the ConfigMap that remembers whom we let in
-# Labels no kubelet may set on itself.
 
 
 class RequestSpec(Record, frozen=True):
