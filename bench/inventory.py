@@ -63,11 +63,11 @@ from hostler.kube.writer import Writer  # noqa: E402
 from hostler.metal.caches import Caches, DataCaches  # noqa: E402
 from hostler.metal.claiming.choose import Policy  # noqa: E402
 from hostler.metal.claiming.claims import Claims  # noqa: E402
-from hostler.metal.controller import MachineController  # noqa: E402
-from hostler.metal.data.controller import DataController  # noqa: E402
+from hostler.metal.controller import MachineReconciler  # noqa: E402
+from hostler.metal.data.controller import DataReconciler  # noqa: E402
 from hostler.metal.host_layers import MetalSource  # noqa: E402
 from hostler.metal.nodes import NodeFinder  # noqa: E402
-from hostler.metal.remediation.controller import RemediationController  # noqa: E402
+from hostler.metal.remediation.controller import RemediationReconciler  # noqa: E402
 from hostler.metal.toolbox import Toolbox  # noqa: E402
 from hostler.reclaim.host_layers import ReclaimSource  # noqa: E402
 
@@ -220,9 +220,9 @@ class World:
             caches, DataCaches.make(client, metrics), client, writer, recorder, metrics, clusters, lambda _: writer
         )
         claims = Claims(tools, Policy(), lambda _: None, later=lambda *_: None)
-        data, nodes = DataController(tools), NodeFinder(clusters, lambda _: writer)
-        self.keeper = MachineController(tools, claims, data, nodes)
-        self.remediator = RemediationController(tools, shaky=claims.shaky)
+        data, nodes = DataReconciler(tools), NodeFinder(clusters, lambda _: writer)
+        self.keeper = MachineReconciler(tools, claims, data, nodes)
+        self.remediator = RemediationReconciler(tools, shaky=claims.shaky)
         self._fill(min(METAL_NODES, self.metal_hosts * 2 // 3), min(CLAIMS, self.metal_hosts // 10))
 
     def _watch(self, client: Client, metrics: Metrics, kind: Any, record: Any, **more: Any) -> Watch[Any]:

@@ -23,13 +23,13 @@ from hostler.metal import names
 from hostler.metal.caches import Caches
 from hostler.metal.claiming.choose import Policy, Selection, choose
 from hostler.metal.claiming.claims import Claims
-from hostler.metal.controller import MachineController
-from hostler.metal.data.controller import DataController
+from hostler.metal.controller import MachineReconciler
+from hostler.metal.data.controller import DataReconciler
 from hostler.metal.decide import decide_claim, decide_machine
 from hostler.metal.host_layers import MetalSource
 from hostler.metal.model import Facts, NodeSeen, Step, Write
 from hostler.metal.nodes import NodeFinder
-from hostler.metal.remediation.controller import RemediationController
+from hostler.metal.remediation.controller import RemediationReconciler
 from hostler.metal.status import is_settled, status_write
 from hostler.sandbox.hosts.model import Memory, Pace, Put, Secret
 from hostler.sandbox.hosts.walk import Look
@@ -189,7 +189,7 @@ def merge(whole: Json, change: Json) -> None:
 
 
 @asynccontextmanager
-async def dry_keeper(course: Course) -> AsyncIterator[MachineController]:
+async def dry_keeper(course: Course) -> AsyncIterator[MachineReconciler]:
     """The operator's own keeper over these objects, in a dry run: it logs what it would write."""
     async with dry_keepers(course) as (keeper, _):
         yield keeper
@@ -210,7 +210,7 @@ async def dry_source(
 
 
 @asynccontextmanager
-async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineController, RemediationController]]:
+async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineReconciler, RemediationReconciler]]:
     async with Client(Nowhere()) as client:
         metrics = Metrics()
         caches = Caches.make(client, metrics)
@@ -229,9 +229,9 @@ async def dry_keepers(course: Course) -> AsyncIterator[tuple[MachineController, 
                 labels = {capi.CLUSTER_NAME: course.secret_cluster} if course.secret_cluster else {}
                 about = {"name": f"bmc-{name}", "namespace": "n", "resourceVersion": "1", "labels": labels}
                 caches.secrets.store.put(msgspec.convert({"metadata": about}, BmcSecret))
-        data = DataController(tools)
+        data = DataReconciler(tools)
         nodes = NodeFinder(tools.clusters, tools.writer_for)
         yield (
-            MachineController(tools, claims, data, nodes),
-            RemediationController(tools, shaky=claims.shaky),
+            MachineReconciler(tools, claims, data, nodes),
+            RemediationReconciler(tools, shaky=claims.shaky),
         )

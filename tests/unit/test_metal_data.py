@@ -21,7 +21,7 @@ from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import DataCaches
 from hostler.metal.data.controller import CLAIM as CLAIM_KEY
-from hostler.metal.data.controller import DATA, DataController
+from hostler.metal.data.controller import DATA, DataReconciler
 from hostler.metal.data.decide import RenderedSecret, ask_writes, let_go_writes
 from hostler.metal.model import ClaimSeen, Facts, Rendered
 from tests.unit.metal_tools import toolbox
@@ -71,7 +71,7 @@ class Desk(Room):
         nobody = Client(Nowhere())
         self.data = DataCaches.make(nobody, Metrics())
         tools = toolbox(self.caches, nobody, cast(Writer, pen), data=self.data)
-        self.desk = DataController(tools, by_host_name=by_host_name)
+        self.desk = DataReconciler(tools, by_host_name=by_host_name)
         self.put(msgspec.convert({"metadata": {"name": "m", "namespace": "n"}}, Machine))
         meta = {
             "name": "m", "namespace": "n", "uid": "u", "annotations": {names.HOST_ANNOTATION: named},

@@ -25,16 +25,16 @@ from hostler.kube.metrics import Metrics
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.claiming.claims import DEBOUNCE_SECONDS
-from hostler.metal.claiming.reservations import ReservedHostController, why_left
-from hostler.metal.controller import MachineController
-from hostler.metal.data.controller import DataController
+from hostler.metal.claiming.reservations import ReservedHostReconciler, why_left
+from hostler.metal.controller import MachineReconciler
+from hostler.metal.data.controller import DataReconciler
 from hostler.metal.data.decide import RenderedSecret, why_not_ours
 from hostler.metal.decide import why_no_host
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.model import Step
 from hostler.metal.nodes import NodeFinder
 from hostler.metal.release import decide_release
-from hostler.metal.remediation.controller import RemediationController
+from hostler.metal.remediation.controller import RemediationReconciler
 from hostler.metal.remediation.decide import LOOK_SECONDS, decide_remediation
 from hostler.metal.remediation.model import RUNNING, Remediation
 from hostler.metal.toolbox import Toolbox
@@ -60,7 +60,7 @@ class Ward(Room):
         self.writer = writer = Writer(client, "metal", gate=lambda: None, budget=WriteBudget(100), dry_run=True)
         self.recorder = Recorder(writer, "me", metrics)
         tools = toolbox(self.caches, client, writer, recorder=self.recorder, clock=lambda: NOW + self.now)
-        self.remediator = RemediationController(tools, shaky=self.claims.shaky, ticks=lambda: self.now)
+        self.remediator = RemediationReconciler(tools, shaky=self.claims.shaky, ticks=lambda: self.now)
         self.caches.hosts.store.listen(lambda _, before, after: self.remediator.power.host_changed(before, after))
         self.caches.remediations.store.put(self.remediation(self.now))
         self.machine("m")
@@ -89,11 +89,11 @@ class Ward(Room):
 
     def keeper(
         self, *, fast_track: bool = False, dry_run: bool = True, metrics: Metrics | None = None
-    ) -> MachineController:
+    ) -> MachineReconciler:
         tools = self.tools(dry_run=dry_run, metrics=metrics)
-        data = DataController(tools)
+        data = DataReconciler(tools)
         nodes = NodeFinder(tools.clusters, tools.writer_for)
-        return MachineController(tools, self.claims, data, nodes, fast_track=fast_track)
+        return MachineReconciler(tools, self.claims, data, nodes, fast_track=fast_track)
 
     def fresh(self) -> bool:
         found = self.caches.remediations.store.get("n/r")
@@ -213,7 +213,7 @@ def test_a_host_that_cannot_be_read_is_not_left_off() -> None:
 def test_a_host_of_another_namespace_is_neither_touched_nor_forgotten() -> None:
     """Another provider may have given it to the machine: it runs on for as long as it names this machine."""
 
-    async def run(taken: bool, status: Any) -> tuple[Ward, MachineController]:
+    async def run(taken: bool, status: Any) -> tuple[Ward, MachineReconciler]:
         async with ward() as room:
             consumer = CONSUMER if taken else {**CONSUMER, "name": "x"}
             there = {"metadata": {"name": "h", "namespace": "other"}, "spec": {"consumerRef": consumer}}
@@ -491,7 +491,7 @@ def test_a_host_is_kept_from_moving_before_its_cluster_is_asked_for_the_node() -
 def test_a_name_that_several_have_or_that_cannot_be_read_is_not_one_that_nobody_has() -> None:
     async def run() -> None:
         async with ward() as room:
-            explained = MetalExplainers(cast(MachineController, room), room.remediator, lambda: None, lambda: NOW).host
+            explained = MetalExplainers(cast(MachineReconciler, room), room.remediator, lambda: None, lambda: NOW).host
             for namespace, name in (("n", "h"), ("other", "h"), ("n", "alone")):
                 room.put(msgspec.convert({"metadata": {"name": name, "namespace": namespace}}, BareMetalHost))
             assert explained("alone") is not None
@@ -544,7 +544,7 @@ def test_the_template_of_a_machine_is_found_without_its_annotation_too() -> None
 def test_a_kept_host_is_not_freed_while_it_cannot_be_read_for_whom_it_is_kept() -> None:
     async def run() -> None:
         async with ward() as room:
-            keeper = ReservedHostController(room.tools())
+            keeper = ReservedHostReconciler(room.tools())
             room.put(cluster())
 
             def why(label: str) -> str:
@@ -570,7 +570,7 @@ def test_a_kept_host_whose_machine_was_removed_by_force_waits_for_nobody() -> No
         meta = {"name": "h", "namespace": "n", "labels": {names.NODE_REUSE: "md-a", capi.CLUSTER_NAME: "c"}}
         body = {"metadata": meta, "spec": {"consumerRef": {**CONSUMER, "name": "gone"}, **spec}}
         found = msgspec.convert({**body, "status": {"provisioning": {"state": state}}}, BareMetalHost)
-        return why_left(ReservedHostController(room.tools()).facts(found))
+        return why_left(ReservedHostReconciler(room.tools()).facts(found))
 
     async def run() -> None:
         async with ward() as room:

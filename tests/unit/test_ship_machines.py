@@ -47,7 +47,7 @@ def test_the_picture_of_ingress_has_every_condition_that_is_made_of_others() -> 
 
 
 def test_the_picture_of_a_machine_has_every_reason_that_ready_can_have() -> None:
-    """Whatever is said instead of a host is said by Ready too (`MachineController._say`)."""
+    """Whatever is said instead of a host is said by Ready too (`status.conditions_without_host`)."""
     source = "".join(
         (ROOT / f"src/hostler/metal/{name}.py").read_text() for name in ("controller", "decide", "release")
     )

@@ -25,17 +25,17 @@ from hostler.metal import settings as say
 from hostler.metal.caches import Caches, DataCaches, watch_in
 from hostler.metal.claiming.choose import Policy, Selection
 from hostler.metal.claiming.claims import Claims
-from hostler.metal.claiming.reservations import ReservedHostController
-from hostler.metal.clusters import ClusterController, TemplateController
-from hostler.metal.controller import MachineController
-from hostler.metal.data.controller import CLAIM, DATA, DataController
+from hostler.metal.claiming.reservations import ReservedHostReconciler
+from hostler.metal.clusters import ClusterReconciler, TemplateReconciler
+from hostler.metal.controller import MachineReconciler
+from hostler.metal.data.controller import CLAIM, DATA, DataReconciler
 from hostler.metal.explain import MetalExplainers
 from hostler.metal.host_layers import MetalSource
 from hostler.metal.kinds.webhooks import KEY as WEBHOOKS
 from hostler.metal.kinds.webhooks import MetalWebhooks
 from hostler.metal.model import consumer_key, owner_key
-from hostler.metal.nodes import LabelController, NodeFinder
-from hostler.metal.remediation.controller import RemediationController
+from hostler.metal.nodes import LabelReconciler, NodeFinder
+from hostler.metal.remediation.controller import RemediationReconciler
 from hostler.metal.scope import Scope
 from hostler.metal.toolbox import Toolbox
 from hostler.metal.wakeups import Followers, Queues, Wakeups
@@ -136,11 +136,11 @@ class MetalCapability(Capability):
         )  # fmt: skip
         policy = Policy(Selection(settings[say.METAL_SELECTION]), settings[say.METAL_STRICT_FAILURE_DOMAINS])
         self.claims = Claims(tools, policy, self._wake_waiting, later=_later)
-        data = DataController(tools, by_host_name=settings[say.PREALLOCATION])
+        data = DataReconciler(tools, by_host_name=settings[say.PREALLOCATION])
         fast_track, nodes = settings[say.METAL_FAST_TRACK], NodeFinder(self._clusters, writer_for)
-        self.machines = MachineController(tools, self.claims, data, nodes, fast_track=fast_track)
-        self.remediations = RemediationController(tools, shaky=self.claims.shaky, stepped=shared.stepped)
-        followers = Followers(self.claims, self.machines, data, ReservedHostController(tools), self.remediations)
+        self.machines = MachineReconciler(tools, self.claims, data, nodes, fast_track=fast_track)
+        self.remediations = RemediationReconciler(tools, shaky=self.claims.shaky, stepped=shared.stepped)
+        followers = Followers(self.claims, self.machines, data, ReservedHostReconciler(tools), self.remediations)
         self._queues = self._add_controllers(tools, followers, settings[say.METAL_WORKERS])
         self._wakeups = Wakeups(self.caches, self._data, followers, self._queues)
         self._webhooks: MetalWebhooks | None = None
@@ -161,12 +161,12 @@ class MetalCapability(Capability):
         by_label, remediations = scoped.by_label, caches.remediations.store
         return Queues(
             machines=add("machines", followers.machines.reconcile, by_label(caches.machines.store), workers),
-            clusters=add("clusters", ClusterController(tools).reconcile, by_label(caches.clusters.store), 2),
-            templates=add("templates", TemplateController(tools).reconcile, by_label(caches.templates.store)),
+            clusters=add("clusters", ClusterReconciler(tools).reconcile, by_label(caches.clusters.store), 2),
+            templates=add("templates", TemplateReconciler(tools).reconcile, by_label(caches.templates.store)),
             reserved_hosts=add("reserved hosts", followers.reserved.reconcile, scoped.host),
             data=add("data", followers.data.reconcile, scoped.data, workers),
             remediations=add("remediations", followers.remediations.reconcile, by_label(remediations), REMEDIATORS),
-            labels=add("labels", LabelController(tools).reconcile, scoped.host, 2),
+            labels=add("labels", LabelReconciler(tools).reconcile, scoped.host, 2),
         )
 
     def watches(self) -> Iterator[Watch[Any]]:

@@ -137,10 +137,10 @@ def _patches(*changes: tuple[Metal3Cluster, dict[str, Any], str]) -> tuple[Write
     )  # fmt: skip
 
 
-# -- controllers
+# -- reconcilers
 
 
-class ClusterController:
+class ClusterReconciler:
     """Reconciles one Metal3Cluster per call."""
 
     def __init__(self, tools: Toolbox) -> None:
@@ -164,7 +164,7 @@ class ClusterController:
         return None
 
 
-class TemplateController:
+class TemplateReconciler:
     """Copies a template's cleaning mode to its machines, only where it differs."""
 
     def __init__(self, tools: Toolbox) -> None:

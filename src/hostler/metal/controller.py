@@ -18,7 +18,7 @@ from hostler.metal import names
 from hostler.metal.caches import UNREAD_SECONDS
 from hostler.metal.claiming.choose import Wish
 from hostler.metal.claiming.claims import Claims
-from hostler.metal.data.controller import DataController
+from hostler.metal.data.controller import DataReconciler
 from hostler.metal.decide import decide_machine
 from hostler.metal.model import Decision, Facts, MakeMovable, NodeSeen, Said, Step, Write
 from hostler.metal.moving import movable_write
@@ -35,11 +35,11 @@ SECRET_LOOK_SECONDS = 60.0
 REFUSED_SECONDS = 300.0
 
 
-class MachineController:
+class MachineReconciler:
     """Reconciles one Metal3Machine per call."""
 
     def __init__(
-        self, tools: Toolbox, claims: Claims, data: DataController, nodes: NodeFinder, *, fast_track: bool = False
+        self, tools: Toolbox, claims: Claims, data: DataReconciler, nodes: NodeFinder, *, fast_track: bool = False
     ) -> None:
         self.caches, self.claims = tools.caches, claims
         self._tools, self._data, self._nodes, self._fast_track = tools, data, nodes, fast_track

@@ -15,11 +15,11 @@ from hostler.kube.records import HasMetadata, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.claiming.choose import Wish
-from hostler.metal.controller import MachineController
+from hostler.metal.controller import MachineReconciler
 from hostler.metal.decide import decide_claim
 from hostler.metal.listing import describe_host
 from hostler.metal.model import Facts, MakeMovable, Write
-from hostler.metal.remediation.controller import RemediationController
+from hostler.metal.remediation.controller import RemediationReconciler
 from hostler.metal.remediation.decide import decide_remediation
 from hostler.metal.remediation.model import Remediation
 from hostler.metal.scope import Scope
@@ -34,8 +34,8 @@ MOST_HOSTS = 200  # an answer stays readable; the rest is counted
 class MetalExplainers:
     """Explains `metal3machine/NAMESPACE/NAME`, `baremetalhost/...` and `metal3remediation/...`; unique names do."""
 
-    keeper: MachineController
-    remediator: RemediationController
+    keeper: MachineReconciler
+    remediator: RemediationReconciler
     gate: Gate
     clock: Callable[[], Instant]
 

@@ -25,7 +25,7 @@ from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
 from hostler.metal import names
 from hostler.metal.caches import Caches
-from hostler.metal.controller import MachineController
+from hostler.metal.controller import MachineReconciler
 from hostler.metal.explain import explain_forecast
 from hostler.metal.host_lines import (
     CLAIM_STEPS,
@@ -43,7 +43,7 @@ from hostler.metal.host_lines import (
 )
 from hostler.metal.model import Decision, Facts, Step, consumer_key, owner_key
 from hostler.metal.openshift_nodes import join_openshift_node, openshift_machine_key
-from hostler.metal.remediation.controller import RemediationController
+from hostler.metal.remediation.controller import RemediationReconciler
 from hostler.metal.remediation.decide import decide_remediation
 from hostler.metal.remediation.model import Remediation
 from hostler.metal.simulate import simulate_machine
@@ -104,8 +104,8 @@ def _identity(node: Node) -> tuple[str, str]:
 class MetalSource(Source):
     def __init__(
         self,
-        keeper: MachineController,
-        remediator: RemediationController,
+        keeper: MachineReconciler,
+        remediator: RemediationReconciler,
         nodes: Store[Node],
         openshift_machines: Store[openshift.Machine],
         cluster: str,

@@ -174,7 +174,7 @@ class Sync:
     labels: tuple[tuple[str, str], ...]
 
 
-class LabelController:
+class LabelReconciler:
     """Reconciles the labels of one host per call."""
 
     def __init__(self, tools: Toolbox) -> None:

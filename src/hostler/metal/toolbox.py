@@ -1,4 +1,4 @@
-"""What every controller of metal works with, and the writes that several of them make."""
+"""What every reconciler of metal works with, and the writes that several of them make."""
 
 from __future__ import annotations
 

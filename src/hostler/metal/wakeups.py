@@ -17,11 +17,11 @@ from hostler.kube.watch import Watch
 from hostler.metal import names
 from hostler.metal.caches import Caches, DataCaches, owner_datas
 from hostler.metal.claiming.claims import Claims
-from hostler.metal.claiming.reservations import ReservedHostController, is_upkept
-from hostler.metal.controller import MachineController
-from hostler.metal.data.controller import CLAIM, DATA, TEMPLATE, DataController
+from hostler.metal.claiming.reservations import ReservedHostReconciler, is_upkept
+from hostler.metal.controller import MachineReconciler
+from hostler.metal.data.controller import CLAIM, DATA, TEMPLATE, DataReconciler
 from hostler.metal.model import consumer_key, owner_key
-from hostler.metal.remediation.controller import RemediationController
+from hostler.metal.remediation.controller import RemediationReconciler
 from hostler.metal.remediation.model import Remediation
 
 
@@ -43,10 +43,10 @@ class Followers:
     """Who follows the caches too, or knows which keys a change concerns."""
 
     claims: Claims
-    machines: MachineController
-    data: DataController
-    reserved: ReservedHostController
-    remediations: RemediationController
+    machines: MachineReconciler
+    data: DataReconciler
+    reserved: ReservedHostReconciler
+    remediations: RemediationReconciler
 
 
 class Wakeups:

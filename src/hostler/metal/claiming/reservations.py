@@ -118,7 +118,7 @@ def why_left(facts: ReservationFacts) -> str:
     return f"Metal3Machine {machine} is gone" if gone else ""
 
 
-class ReservedHostController:
+class ReservedHostReconciler:
     """Frees hosts that are kept for a deployment or control plane, or held by a machine, that no longer exists."""
 
     def __init__(self, tools: Toolbox) -> None:

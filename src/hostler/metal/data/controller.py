@@ -70,7 +70,7 @@ IN_THE_WAY_FIRST, IN_THE_WAY_SECONDS = 1.0, 15.0
 REFUSED_SECONDS = 300.0
 
 
-class DataController:
+class DataReconciler:
     """Reconciles data, and answers what a machine needs to know of its own."""
 
     def __init__(self, tools: Toolbox, *, by_host_name: bool = False) -> None:

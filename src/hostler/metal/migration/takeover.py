@@ -28,8 +28,8 @@ from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.metal import names
 from hostler.metal.caches import Caches, DataCaches
-from hostler.metal.claiming.reservations import ReservedHostController
-from hostler.metal.data.controller import DataController
+from hostler.metal.claiming.reservations import ReservedHostReconciler
+from hostler.metal.data.controller import DataReconciler
 from hostler.metal.decide import decide_machine
 from hostler.metal.kinds.webhook_objects import STORED
 from hostler.metal.migration.leftovers import find_unlabelled
@@ -199,13 +199,13 @@ def _decided(
     tools = Toolbox(
         caches, data, client, writer, Recorder(writer, "takeover", metrics), metrics, Clusters(client), lambda _: writer
     )
-    data_controller = DataController(tools)
+    data_controller = DataReconciler(tools)
     for machine in sorted(caches.machines.store, key=lambda one: (one.metadata.namespace, one.metadata.name)):
         if scope.why_outside(machine.metadata):
             continue
         facts = data_controller.add_facts(caches.facts(machine))
         yield from machine_lines(facts, decide_machine(facts, fast_track=fast_track))
-    keeper = ReservedHostController(tools)
+    keeper = ReservedHostReconciler(tools)
     for key in sorted(keeper.reserved()):
         host = caches.hosts.store.get(key)
         if host is None or scope.why_not_read(host.metadata.namespace):

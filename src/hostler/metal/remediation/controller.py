@@ -61,7 +61,7 @@ class Power:
         return self._clock() >= self._from.get(name, float("inf"))
 
 
-class RemediationController:
+class RemediationReconciler:
     """Reconciles one Metal3Remediation per call."""
 
     def __init__(
