@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hostler.agent import grubenv
+from hostler.agent.loaders import grub_environment
 from tests.unit.kube_pki import Authority
 
 KERNEL = b"MZ" + hashlib.sha256(b"kernel").digest() * 4096
@@ -114,7 +114,7 @@ class Scratch:
         self.put(f"boot/loader/entries/{file}", "".join(f"{k.replace('_', '-')} {v}\n" for k, v in fields.items()))
 
     def grubenv(self, **variables: str) -> None:
-        self.put("boot/grub2/grubenv", grubenv.render(variables))
+        self.put("boot/grub2/grubenv", grub_environment.render(variables))
 
     @property
     def commands(self) -> list[str]:
@@ -154,7 +154,7 @@ class Scratch:
 
     def debian(self) -> Scratch:
         self.put("boot/grub/grub.cfg", MENU + "menuentry 'Debian' { linux /boot/vmlinuz-6.1 }\n" + CUSTOM)
-        self.put("boot/grub/grubenv", grubenv.render({}))
+        self.put("boot/grub/grubenv", grub_environment.render({}))
         return self
 
     def systemd_boot(self) -> Scratch:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hostler.agent import grubenv
+from hostler.agent.loaders import grub_environment
 from hostler.agent.pack import pack
 from tests.real.agent_world import (
     BOOT_ID,
@@ -92,7 +92,7 @@ def test_rhel_gets_the_published_entry_for_one_boot(server: Server, scratch: Scr
     assert (scratch.root / "boot/discovery/vmlinuz").read_bytes() == KERNEL
     assert (scratch.root / f"boot/discovery/{INFRA_ENV}-initrd.img").read_bytes() == INITRD
     # The published name makes it the default for ever; the installed system is named so that a failure falls back.
-    env = grubenv.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
+    env = grub_environment.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
     assert env == {"next_entry": "00-assisted-discovery", "saved_entry": "ostree-2"}
     assert done["falls_back"] is True
     assert scratch.commands == ["systemctl reboot"]
@@ -124,7 +124,7 @@ def test_grub_2_14_is_named_so_that_no_digit_leads_and_padded(server: Server, sc
     fields = dict(line.split(" ", 1) for line in entry.splitlines())
     assert fields["linux"] == "/discovery/vmlinuz"
     assert (8 + len(fields["linux"]) + len(fields["options"])) % 16 != 0
-    env = grubenv.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
+    env = grub_environment.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
     assert env == {"next_entry": "zz-assisted-discovery", "saved_entry": "1"}  # 6f3c... would be read as a number
     assert done["falls_back"] is True
 
@@ -154,7 +154,9 @@ def test_a_grub_cfg_that_takes_no_next_entry_is_taught_it(
     assert scratch.text(f"boot/grub2/{hook}") == f"set timeout=3\n{BLOCK}"
     ours = scratch.text("boot/loader/entries/~assisted-discovery.conf")
     assert "\nversion 0\n" in ours
-    assert grubenv.parse((scratch.root / "boot/grub2/grubenv").read_bytes()) == {"next_entry": "~assisted-discovery"}
+    assert grub_environment.parse((scratch.root / "boot/grub2/grubenv").read_bytes()) == {
+        "next_entry": "~assisted-discovery"
+    }
     assert (done["falls_back"], done["lasts"]) == (True, "")
     assert done["selected_by"] == f"next_entry, by a block in /boot/grub2/{hook}"
     subprocess.run([tool("grub-script-check", "grub-common"), str(scratch.root / f"boot/grub2/{hook}")], check=True)
@@ -190,7 +192,7 @@ def test_grub_without_blscfg_keeps_the_owners_custom_cfg(server: Server, scratch
     assert custom.startswith("set timeout=3\n")
     assert "--id assisted-discovery" in custom
     assert "linux /boot/discovery/vmlinuz random.trust_cpu=on" in custom  # /boot is no filesystem of its own here
-    env = grubenv.parse((scratch.root / "boot/grub/grubenv").read_bytes())
+    env = grub_environment.parse((scratch.root / "boot/grub/grubenv").read_bytes())
     assert env == {"next_entry": "assisted-discovery"}
     checker, editor = shutil.which("grub-script-check"), shutil.which("grub-editenv")
     if checker is None or editor is None:
@@ -504,7 +506,7 @@ def test_a_failed_reboot_is_said_and_taken_back(server: Server, scratch: Scratch
 
 def armed(scratch: Scratch) -> bool:
     """Whether the next boot of the host would be discovery."""
-    env = grubenv.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
+    env = grub_environment.parse((scratch.root / "boot/grub2/grubenv").read_bytes())
     return env.get("next_entry") == "00-assisted-discovery"
 
 

@@ -27,18 +27,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hostler.agent
-from hostler.agent import bls, bootentry, entry, executor, grubenv, options, pe, steps
+from hostler.agent import boot_entry, executor, kernel_arguments, secure_boot, steps
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import _remote, check_url
-from hostler.agent.grubcfg import GrubConfig, read_config
 from hostler.agent.host import Host
 from hostler.agent.hub import NoAnswer, Step
-from hostler.agent.loaders import LOADER_VENDOR, Kind, detect
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.loaders import bls, grub_config, grub_environment
+from hostler.agent.loaders.bls import compare_files, compare_rpm, compare_systemd
+from hostler.agent.loaders.detection import detect_loader
+from hostler.agent.loaders.grub import Grub, GrubState
+from hostler.agent.loaders.grub_bls import LAST, LAST_FILE, GrubRhel, GrubUpstream
+from hostler.agent.loaders.grub_config import GrubConfig, read_config
+from hostler.agent.loaders.grub_static import GrubStatic
+from hostler.agent.loaders.loader import LOADER_VENDOR
+from hostler.agent.loaders.systemd_boot import SystemdBoot
+from hostler.agent.loaders.zipl import Zipl
+from hostler.agent.refusal import Reason, Refusal
 from hostler.agent.runner import Runner
-from hostler.agent.secureboot import check
-from hostler.agent.selection import GrubState
-from hostler.agent.versions import compare_files, compare_rpm, compare_systemd
+from hostler.agent.secure_boot import check_signer
 from tests.sizes import examples
 from tests.tools import not_here, tool
 from tests.unit.kube_pki import Authority
@@ -113,7 +119,7 @@ def test_the_entry_of_our_block_is_behind_every_installed_one(installed: list[st
         for name in installed
         if name[0] != "." and not name.lstrip(".-_+").startswith("~")
     ]
-    ours = bls.parse(entry.LAST_FILE, entry.snippet(Kind.GRUB_RHEL, "/k", "/i", [], entry.LAST))
+    ours = bls.parse(LAST_FILE, GrubRhel.render("/k", "/i", [], LAST))
     for order in (bls.order_rhel, bls.order_rhel_names, bls.order_grub):
         assert order([ours, *found])[-1] is ours
 
@@ -167,39 +173,39 @@ def test_a_spent_entry_of_systemd_boot_is_last() -> None:
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,12}", fullmatch=True), st.text(max_size=30), max_size=6))
 def test_grubenv_survives_writing_and_reading(variables: dict[str, str]) -> None:
     variables = {name: value.encode("utf-8", "replace").decode() for name, value in variables.items()}
-    block = grubenv.render(variables)
-    assert len(block) == grubenv.SIZE
-    assert grubenv.parse(block) == variables
+    block = grub_environment.render(variables)
+    assert len(block) == grub_environment.SIZE
+    assert grub_environment.parse(block) == variables
 
 
 def test_grubenv_is_what_grubs_own_tool_reads_and_writes(tmp_path: Path) -> None:
     program = tool("grub-editenv", "grub-common")
     place = tmp_path / "grubenv"
-    place.write_bytes(grubenv.render({"saved_entry": "a b", "next_entry": "x=y"}))
+    place.write_bytes(grub_environment.render({"saved_entry": "a b", "next_entry": "x=y"}))
     assert subprocess.check_output([program, str(place), "list"], text=True) == "saved_entry=a b\nnext_entry=x=y\n"
     subprocess.run([program, str(place), "set", "kernelopts=root=UUID=1 ro \\ end", "boot_success=1"], check=True)
-    assert grubenv.parse(place.read_bytes())["kernelopts"] == "root=UUID=1 ro \\ end"
-    assert grubenv.render(grubenv.parse(place.read_bytes())) == place.read_bytes()
+    assert grub_environment.parse(place.read_bytes())["kernelopts"] == "root=UUID=1 ro \\ end"
+    assert grub_environment.render(grub_environment.parse(place.read_bytes())) == place.read_bytes()
 
 
 def test_a_full_grubenv_is_refused() -> None:
     with pytest.raises(Refusal, match="full"):
-        grubenv.render({"a": "b" * 1024})
+        grub_environment.render({"a": "b" * 1024})
 
 
 @given(st.binary(max_size=1200))
 def test_no_bytes_crash_the_parsers(junk: bytes) -> None:
-    for block in (junk, grubenv.HEADER + junk):
+    for block in (junk, grub_environment.HEADER + junk):
         with suppress(Refusal):
-            grubenv.parse(block)
+            grub_environment.parse(block)
     text = junk.decode("utf-8", "replace")
     entries = [bls.parse("a.conf", text), bls.parse("b.conf", f"version {text}\n{text}"), bls.parse("c+9.conf", text)]
     for order in (bls.order_systemd, bls.order_rhel, bls.order_rhel_names, bls.order_grub):
         assert sorted(one.file for one in order(entries)) == [one.file for one in entries]
     for word in ("menuentry ", "linux", "initrd ", "menuentry --id "):
-        entry.parse_menuentry(f"{entry.BEGIN}\n{word}\n{text}\n{entry.END}")
+        grub_config.parse_menuentry(f"{grub_config.BEGIN}\n{word}\n{text}\n{grub_config.END}")
     with suppress(Refusal):
-        options.parse_arguments(text)
+        kernel_arguments.parse_arguments(text)
 
 
 # Whatever is on a host's disk where boot loaders keep their things, and where we keep ours.
@@ -214,8 +220,9 @@ CONTENTS = st.one_of(
     st.binary(max_size=60),
     st.lists(
         st.sampled_from([
-            b"blscfg\n", b"load_env\nnext_entry saved_entry custom.cfg\n", grubenv.HEADER, b"#" * 900, b"version 999\n",
-            b"saved_entry=7\n", b"next_entry=00-assisted-discovery\n", b"next_entry=\\", b"linux /x\n", b"default *\n",
+            b"blscfg\n", b"load_env\nnext_entry saved_entry custom.cfg\n", grub_environment.HEADER, b"#" * 900,
+            b"version 999\n", b"saved_entry=7\n", b"next_entry=00-assisted-discovery\n", b"next_entry=\\", b"linux /x\n",
+            b"default *\n",
             b"sort-key \xff\n", b"36 1 8:1 / /boot rw - ext4 /dev/sda1 rw\n", b"1 2 3 - \n", b"s\x00y\x00s\x00",
         ]),
         max_size=4,
@@ -227,11 +234,11 @@ NOTES = st.sampled_from([
 ])  # fmt: skip
 GRUB = {
     "boot/grub2/grub.cfg": b"blscfg\nload_env\nnext_entry saved_entry\n", "boot/loader/entries/a.conf": b"version 1\n",
-    "boot/grub2/grubenv": grubenv.render({"saved_entry": "a"}),
+    "boot/grub2/grubenv": grub_environment.render({"saved_entry": "a"}),
 }  # fmt: skip
 PLAIN = {
     "boot/grub/grub.cfg": b"load_env\nnext_entry\nsource $prefix/custom.cfg\n",
-    "boot/grub/grubenv": grubenv.render({}),
+    "boot/grub/grubenv": grub_environment.render({}),
 }
 SYSTEMD = {"boot/EFI/systemd/systemd-bootx64.efi": b"", "boot/loader/entries/a.conf": b"version 1\n"}
 
@@ -252,33 +259,37 @@ def test_no_host_crashes_the_look_at_it_and_looking_changes_nothing(
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(data)
         host = Host(root)
-        bootentry.armed(host)
+        boot_entry.find_armed(host)
         with suppress(Refusal):
-            bootentry.check_chosen(host)
+            boot_entry.check_chosen(host)
         there = {str(one.relative_to(root)): one.read_bytes() for one in root.rglob("*") if one.is_file()}
         assert there == files
         # Taking back what is no note of ours neither crashes nor leaves the host's root.
         with suppress(Refusal):
-            bootentry.undo(host, Executor(("true",)))
+            boot_entry.undo_all(host, Executor(("true",)))
         assert [one.name for one in Path(folder).iterdir()] in (["host"], [])
 
 
 @given(
     st.lists(st.text(min_size=1, max_size=20), max_size=4),
-    st.sampled_from([k for k in Kind if k is not Kind.GRUB_PLAIN]),
+    st.sampled_from([SystemdBoot, GrubRhel, GrubUpstream, Zipl]),
 )
-def test_no_argument_can_add_a_line_to_an_entry(values: list[str], kind: Kind) -> None:
+def test_no_argument_can_add_a_line_to_an_entry(
+    values: list[str], dialect: type[SystemdBoot | GrubRhel | GrubUpstream | Zipl]
+) -> None:
     """Whatever the InfraEnv says, an entry has its own lines and no others."""
     try:
-        words = options.words("http://h/r?a=1&b=2", [], [options.KernelArgument("append", one) for one in values])
-        text = entry.snippet(kind, "/vmlinuz", "/initrd", words)
+        words = kernel_arguments.compose_words(
+            "http://h/r?a=1&b=2", [], [kernel_arguments.KernelArgument("append", one) for one in values]
+        )
+        text = dialect.render("/vmlinuz", "/initrd", words)
     except Refusal:
         return
     keys = [line.split(" ")[0] for line in text.split("\n")[:-1]]
     assert [key for key in keys if key != "sort-key"] == ["title", "version", "options", "linux", "initrd"]
     found = bls.parse("x.conf", text)
     assert (found.get("linux"), found.get("initrd")) == ("/vmlinuz", "/initrd")
-    if kind is Kind.GRUB_BLS:
+    if dialect is GrubUpstream:
         assert (8 + len(b"/vmlinuz") + len(found.get("options").encode())) % 16
 
 
@@ -287,23 +298,23 @@ def test_grub_quoting_is_undone_by_a_shell(word: str) -> None:
     """GRUB's single quotes are the shell's."""
     import shlex
 
-    assert shlex.split(options.for_grub([word], expands=False)) == [word]
+    assert shlex.split(kernel_arguments.quote_for_grub([word], expands=False)) == [word]
 
 
 def test_kernel_arguments_of_the_infra_env() -> None:
-    arguments = options.parse_arguments(
+    arguments = kernel_arguments.parse_arguments(
         [
             {"operation": "append", "value": "console=ttyS0"},
             {"operation": "delete", "value": "random.trust_cpu=on"},
             {"operation": "replace", "value": "ignition.platform.id=metal=nutanix"},
         ]
     )
-    found = options.words("", ["ro", "ip=dhcp", "quiet"], arguments)
+    found = kernel_arguments.compose_words("", ["ro", "ip=dhcp", "quiet"], arguments)
     assert found == ["ignition.firstboot", "ignition.platform.id=nutanix", "panic=30", "ip=dhcp", "console=ttyS0"]
 
 
 def test_a_discovery_kernel_that_dies_restarts_the_host() -> None:
-    assert "panic=30" in options.words("", [], [])
+    assert "panic=30" in kernel_arguments.compose_words("", [], [])
 
 
 def test_no_sentence_has_what_an_address_keeps_to_itself() -> None:
@@ -327,11 +338,11 @@ def test_a_pods_own_view_of_a_read_only_boot_is_writable_while_we_write(tmp_path
     )
     code = """
 import sys
-from hostler.agent.bootentry import writable
+from hostler.agent.boot_entry import make_writable
 from hostler.agent.executor import Executor
 from hostler.agent.host import Host
 host = Host(sys.argv[1])
-with writable(host, Executor(["true"]), "/boot/discovery"):
+with make_writable(host, Executor(["true"]), "/boot/discovery"):
     host.write("/boot/discovery/vmlinuz", b"kernel")
 """
     script = 'mount --bind "$1/boot" "$1/boot" && mount -o remount,bind,ro "$1/boot" && exec "$2" -c "$3" "$1"'
@@ -346,10 +357,10 @@ with writable(host, Executor(["true"]), "/boot/discovery"):
 
 
 def test_the_owners_custom_cfg_is_kept() -> None:
-    ours = entry.menuentry("/k", "/i", ["a"])
-    once = entry.with_block("set x=1", ours)
-    assert entry.with_block(once, ours) == once
-    assert entry.without_block(once) == "set x=1\n"
+    ours = GrubStatic.render("/k", "/i", ["a"])
+    once = grub_config.with_block("set x=1", ours)
+    assert grub_config.with_block(once, ours) == once
+    assert grub_config.without_block(once) == "set x=1\n"
 
 
 @pytest.mark.parametrize("name", ["custom.cfg", "user.cfg"])
@@ -367,11 +378,12 @@ def test_the_owners_file_keeps_its_mode_its_owner_and_every_byte(tmp_path: Path,
         os.chown(owned, 12, 34)
     access = access_of(owned)
     host = Host(tmp_path)
-    loader = detect(host)
-    bootentry._write_block(host, loader, entry.TAKE_NEXT)
-    assert owned.read_bytes().startswith(before + entry.BEGIN.encode())
+    loader = detect_loader(host)
+    assert isinstance(loader, Grub)
+    loader.write_block(grub_config.TAKE_NEXT)
+    assert owned.read_bytes().startswith(before + grub_config.BEGIN.encode())
     assert access_of(owned) == access
-    bootentry.undo_entry(host, loader, Executor(["true"]))
+    boot_entry.undo_entry(loader, Executor(["true"]))
     assert owned.read_bytes() == before
     assert access_of(owned) == access
 
@@ -415,21 +427,21 @@ def test_secure_boot_wants_a_signer_this_host_has_started_before(tmp_path: Path)
     vendor, stranger = Signer("vendor"), Signer("stranger")
     kernel = "/boot/discovery/vmlinuz"
     same = secure_host(tmp_path / "same", on=True, kernel=vendor.program(), installed=vendor.program())
-    assert "same signer" in check(same, kernel)
+    assert "same signer" in check_signer(same, kernel)
     off = secure_host(tmp_path / "off", on=False, kernel=program(b""), installed=b"")
-    assert check(off, kernel) == "Secure Boot is off."
+    assert check_signer(off, kernel) == "Secure Boot is off."
     for name, ours in (("unsigned", program(b"")), ("stranger", stranger.program()), ("empty", b"")):
         host = secure_host(tmp_path / name, on=True, kernel=ours, installed=vendor.program())
         with pytest.raises(Refusal) as refused:
-            check(host, kernel)
+            check_signer(host, kernel)
         assert refused.value.reason is Reason.SECURE_BOOT
 
 
 def test_secure_boot_that_cannot_be_seen_is_not_off(tmp_path: Path) -> None:
     (tmp_path / "sys/firmware/efi/efivars").mkdir(parents=True)
     with pytest.raises(Refusal, match="not known"):
-        check(Host(tmp_path), "/boot/discovery/vmlinuz")
-    assert check(Host(tmp_path / "bios"), "/x") == "Secure Boot is off."
+        check_signer(Host(tmp_path), "/boot/discovery/vmlinuz")
+    assert check_signer(Host(tmp_path / "bios"), "/x") == "Secure Boot is off."
 
 
 @given(st.binary(max_size=400), st.booleans())
@@ -438,8 +450,8 @@ def test_no_program_crashes_the_look_at_its_signature(
 ) -> None:
     place = tmp_path_factory.getbasetemp() / "program"
     place.write_bytes(program(junk) if signed else b"MZ" + junk)
-    assert isinstance(pe.signers(place), frozenset)
-    assert isinstance(pe.damaged(place), bool)
+    assert isinstance(secure_boot.find_signers(place), frozenset)
+    assert isinstance(secure_boot.is_damaged(place), bool)
 
 
 def signed_program(body: bytes) -> bytes:
@@ -471,27 +483,27 @@ def signed_program(body: bytes) -> bytes:
 def test_a_signed_kernel_that_is_damaged_is_known_by_its_signature(tmp_path: Path) -> None:
     place, whole = tmp_path / "vmlinuz", signed_program(bytes(range(256)) * 8)
     place.write_bytes(whole)
-    assert not pe.damaged(place)
+    assert not secure_boot.is_damaged(place)
     for at in (0x50, 0x1A0, 0x210, 0x700):  # headers, names of sections, the one and the other section
         place.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert pe.damaged(place), hex(at)
+        assert secure_boot.is_damaged(place), hex(at)
     place.write_bytes(whole[:0x700])
-    assert pe.damaged(place), "it ends before its signature"
+    assert secure_boot.is_damaged(place), "it ends before its signature"
     place.write_bytes(program(b""))
-    assert not pe.damaged(place), "without a signature nobody can tell"
+    assert not secure_boot.is_damaged(place), "without a signature nobody can tell"
 
 
 def test_the_signature_of_this_machines_own_kernel_is_understood(tmp_path: Path) -> None:
     """One that somebody else signed, with their own tools."""
     kernels = [(one, one.read_bytes()) for one in sorted(Path("/boot").glob("vmlinuz-*"))]
-    signed = [(one, whole) for one, whole in kernels if (pe.place_of_signatures(whole) or (0, 0))[0]]
+    signed = [(one, whole) for one, whole in kernels if (secure_boot.place_of_signatures(whole) or (0, 0))[0]]
     if not signed:
         not_here("there is no signed kernel in /boot (Debian: apt-get install linux-image-cloud-amd64)")
     kernel, whole = signed[-1]
-    assert not pe.damaged(kernel)
+    assert not secure_boot.is_damaged(kernel)
     place, middle = tmp_path / "vmlinuz", len(whole) // 2
     place.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
-    assert pe.damaged(place)
+    assert secure_boot.is_damaged(place)
 
 
 @pytest.mark.parametrize("value", ["\u00b2", "9" * 5000, "\u0663x", "", "1", "00-x", "x"])
@@ -552,7 +564,7 @@ def test_links_of_the_host_stay_in_the_host(tmp_path: Path) -> None:
 
 
 def test_the_agent_imports_the_standard_library_and_itself() -> None:
-    for source in Path(next(iter(hostler.agent.__path__))).glob("*.py"):
+    for source in Path(next(iter(hostler.agent.__path__))).rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text())):
             modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
@@ -603,7 +615,7 @@ def test_an_entry_that_cannot_be_seen_is_not_one_that_was_taken_back(tmp_path: P
     assert unarmed._leave(), "there is nothing, and that can be seen"
     (boot / "discovery").mkdir()
     known = runner()
-    known.armed = bootentry.armed(known.host)
+    known.armed = boot_entry.find_armed(known.host)
     asked = runner()
     with suppress(Refusal, AttributeError, OSError):
         asked._perform(Step(steps.REBOOT, "s", {}))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from hostler.agent import steps
 from hostler.agent.hub import BASE as AGENTS_BASE
-from hostler.agent.problem import Reason
+from hostler.agent.refusal import Reason
 from hostler.apis.assisted import AGENT, INFRA_ENV, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.host.facts import Unknown
 from hostler.instant import iso

@@ -15,7 +15,7 @@ from hostler.agent.executor import Executor
 from hostler.agent.fetch import PATIENCE, Web
 from hostler.agent.host import Host
 from hostler.agent.hub import Hub, read_token
-from hostler.agent.problem import Refusal
+from hostler.agent.refusal import Refusal
 from hostler.agent.runner import Runner, log
 
 NEEDED = ("HUB_URL", "INFRA_ENV_ID", "HOST_ID", "TOKEN_FILE")

@@ -7,13 +7,14 @@ loads nothing after it has left the image.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
-from hostler.agent.problem import Reason, Refusal
-from hostler.agent.syscalls import enter_namespace
+from hostler.agent.refusal import Reason, Refusal
 
 # The pod sees the host's processes (hostPID), so the first of them is the host's init.
 NAMESPACES = tuple(f"/proc/1/ns/{name}" for name in ("ipc", "uts", "net", "mnt"))
@@ -87,3 +88,29 @@ def _enter(handles: Sequence[int]) -> None:
         said = f"the host's namespaces cannot be entered: {why}; the agent's pod must be privileged\n"
         os.write(2, said.encode())
         os._exit(NOT_ENTERED)
+
+
+# Looked up now: nothing can be imported or loaded any more once a process has entered the host's mount namespace.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SETNS, _MOUNT = _LIBC.setns, _LIBC.mount
+_MS_REMOUNT, _MS_BIND = 32, 4096
+# What statvfs says of a mount is, bit by bit, what mount(2) takes; a remount drops whatever is not given again.
+_KEPT = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+
+
+def enter_namespace(handle: int) -> None:
+    """Move this process into the namespace that `handle`, an open file below /proc/PID/ns, stands for."""
+    if _SETNS(handle, 0) != 0:
+        raise _last_error()
+
+
+def make_mount_writable(place: Path) -> None:
+    """`mount -o remount,bind,rw`: this mount only, as this process sees it; not the filesystem behind it."""
+    flags = os.statvfs(place).f_flag & _KEPT
+    if _MOUNT(None, os.fsencode(place), None, ctypes.c_ulong(_MS_REMOUNT | _MS_BIND | flags), None) != 0:
+        raise _last_error()
+
+
+def _last_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))

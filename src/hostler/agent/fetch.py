@@ -22,7 +22,7 @@ from typing import IO, TypeVar
 from urllib.parse import urlsplit
 
 from hostler.agent.host import sync_directory
-from hostler.agent.problem import Reason, Refusal, disk_refusal
+from hostler.agent.refusal import Reason, Refusal, disk_refusal
 
 CHUNK = 128 * 1024
 TIMEOUT = 30.0

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostler.agent.problem import Reason, Refusal, disk_refusal
+from hostler.agent.refusal import Reason, Refusal, disk_refusal
 
 LOCK = "/run/hostler-agent.lock"  # gone with the next boot
 _LINKS_FOLLOWED = 40

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hostler.agent.fetch import TIMEOUT, Web
-from hostler.agent.problem import Reason, Refusal, discreet
+from hostler.agent.refusal import Reason, Refusal, discreet
 
 BASE = "/api/assisted-install"
 ANSWER_LIMIT = 1 << 20

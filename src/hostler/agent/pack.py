@@ -15,9 +15,11 @@ def pack(target: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
         package = Path(directory) / "hostler" / "agent"
         package.mkdir(parents=True)
-        for source in sorted(here.glob("*.py")):
+        for source in sorted(here.rglob("*.py")):
             if source.name != "pack.py":
-                copyfile(source, package / source.name)
+                place = package / source.relative_to(here)
+                place.parent.mkdir(exist_ok=True)
+                copyfile(source, place)
         (package.parent / "__init__.py").write_text("")
         target.parent.mkdir(parents=True, exist_ok=True)
         (Path(directory) / "__main__.py").write_text(

@@ -9,12 +9,12 @@ import threading
 import time
 from dataclasses import dataclass
 
-from hostler.agent import bootentry, steps
+from hostler.agent import boot_entry, steps
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import Web
 from hostler.agent.host import Host
 from hostler.agent.hub import Hub, Instructions, NoAnswer, Step
-from hostler.agent.problem import Reason, Refusal, disk_refusal
+from hostler.agent.refusal import Reason, Refusal, disk_refusal
 
 REPORT_EVERY = 5.0
 LONGEST_PAUSE = 60.0
@@ -51,7 +51,7 @@ class Runner:
         return self.stopping.wait(5 * self.pause)
 
     def _run(self) -> None:
-        self.armed = bootentry.armed(self.host)
+        self.armed = boot_entry.find_armed(self.host)
         self._work()
         if self.stay and self.restarting is not None:
             self._await_restart(self.restarting)
@@ -120,7 +120,7 @@ class Runner:
             try:
                 return steps.download(host, self.web, self.executor, self.pod, step.arguments, self._progress(step))
             finally:
-                self.armed = bootentry.armed(host) or self.armed
+                self.armed = boot_entry.find_armed(host) or self.armed
         if step.type == steps.REBOOT:
             # Said before it is done: the restart ends this process too, and must not take its own entry back.
             self.restarting, self.armed = step, self.armed or ""  # it is asked for only where an entry was written
@@ -192,7 +192,7 @@ class Runner:
         if self.restarting is not None:
             return True
         try:
-            if bootentry.undo(self.host, self.executor, self.armed):
+            if boot_entry.undo_all(self.host, self.executor, self.armed):
                 self.armed = None
                 log("The discovery entry was removed; this host starts its installed system.")
         except (Refusal, OSError) as error:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostler.agent import bootentry, options, secureboot, selection
+from hostler.agent import boot_entry, kernel_arguments, secure_boot
 from hostler.agent.executor import Executor
 from hostler.agent.fetch import Fetched, Web, measure
 from hostler.agent.host import Host
-from hostler.agent.loaders import Loader, detect
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.loaders.detection import detect_loader
+from hostler.agent.loaders.loader import BootLoader
+from hostler.agent.refusal import Reason, Refusal
 
 DOWNLOAD = "download-boot-artifacts"
 REBOOT = "reboot-for-reclaim"
@@ -48,36 +49,37 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
     _same_boot(host, executor, pod)
     web.begin()
     arguments = {**pod.artifacts, **arguments}
-    loader = detect(host)
+    loader = detect_loader(host)
     kernel, initrd = _wanted(loader, pod, arguments)
-    words = options.words(
-        _text(arguments, "rootfs_url"), host.command_line(), options.parse_arguments(arguments.get("kernel_arguments"))
+    words = kernel_arguments.compose_words(
+        _text(arguments, "rootfs_url"),
+        host.command_line(),
+        kernel_arguments.parse_arguments(arguments.get("kernel_arguments")),
     )
-    lasts = selection.why_lasting(host, loader)
+    lasts = loader.why_lasting()
     if lasts and pod.require_one_shot:
         raise _not_one_shot(loader, lasts)
     cleaned = _ensure_space(host, web, executor, pod, loader, (kernel, initrd), say)
     if rootfs := _text(arguments, "rootfs_url"):
         web.look(rootfs)  # the discovery system fetches it itself; not being there is better known now
-    with bootentry.writable(host, executor, loader.discovery):
+    with boot_entry.make_writable(host, executor, loader.discovery):
         got_kernel = _fetch(host, web, kernel, "kernel", say)
-        bootentry.check_kernel(host, loader, kernel.path)
-        trust = secureboot.check(host, kernel.path)
+        boot_entry.check_kernel(host, loader, kernel.path)
+        trust = secure_boot.check_signer(host, kernel.path)
         got_initrd = _fetch(host, web, initrd, "initrd", say)
-        selected = bootentry.write(
-            host,
+        selected = boot_entry.write_entry(
             loader,
             executor,
-            bootentry.Artifact(kernel.path, got_kernel),
-            bootentry.Artifact(initrd.path, got_initrd),
+            boot_entry.Artifact(kernel.path, got_kernel),
+            boot_entry.Artifact(initrd.path, got_initrd),
             words,
         )
         if selected.lasts and pod.require_one_shot:
-            bootentry.undo_entry(host, loader, executor)
+            boot_entry.undo_entry(loader, executor)
             raise _not_one_shot(loader, selected.lasts)
     return json.dumps(
         {
-            "loader": loader.kind.value,
+            "loader": loader.name,
             "evidence": list(loader.evidence),
             "entry": selected.file,
             "selected_by": selected.how,
@@ -87,7 +89,7 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
             "secure_boot": trust,
             "kernel": {"bytes": got_kernel.size, "sha256": got_kernel.sha256},
             "initrd": {"bytes": got_initrd.size, "sha256": got_initrd.sha256},
-            "unverified": [name for name, one in (("kernel", kernel), ("initrd", initrd)) if not one.sha256],
+            "unverified": [name for name, file in (("kernel", kernel), ("initrd", initrd)) if not file.sha256],
         },
         sort_keys=True,
     )
@@ -96,7 +98,7 @@ def download(host: Host, web: Web, executor: Executor, pod: Pod, arguments: Mapp
 def reboot(host: Host, executor: Executor, pod: Pod) -> str:
     """Restart the host; never a second time. A host that is already on another boot came back to its old system."""
     now = _same_boot(host, executor, pod)
-    bootentry.check_chosen(host)
+    boot_entry.check_chosen(host)
     executor.run("systemctl", "reboot", reason=Reason.REBOOT_FAILED)
     return json.dumps({"boot_id": now})
 
@@ -111,7 +113,7 @@ def _same_boot(host: Host, executor: Executor, pod: Pod) -> str:
             "restarted since cannot be known. Try again.",
         )
     if now != pod.expected_boot_id:
-        bootentry.undo(host, executor)
+        boot_entry.undo_all(host, executor)
         raise Refusal(
             Reason.BOOTED_BACK,
             f"The host was restarted (boot {now}, before {pod.expected_boot_id}) and is in its installed system again; "
@@ -120,7 +122,7 @@ def _same_boot(host: Host, executor: Executor, pod: Pod) -> str:
     return now
 
 
-def _wanted(loader: Loader, pod: Pod, arguments: Mapping[str, Any]) -> tuple[Wanted, Wanted]:
+def _wanted(loader: BootLoader, pod: Pod, arguments: Mapping[str, Any]) -> tuple[Wanted, Wanted]:
     name = re.sub(r"[^A-Za-z0-9-]", "-", pod.infra_env) or "discovery"
     return (
         Wanted(_required(arguments, "kernel_url"), f"{loader.discovery}/vmlinuz", _hash(arguments, "kernel_sha256")),
@@ -132,16 +134,16 @@ def _wanted(loader: Loader, pod: Pod, arguments: Mapping[str, Any]) -> tuple[Wan
     )
 
 
-def _not_one_shot(loader: Loader, lasts: str) -> Refusal:
+def _not_one_shot(loader: BootLoader, lasts: str) -> Refusal:
     return Refusal(
         Reason.NOT_ONE_SHOT,
-        f"With {loader.kind.value} on this host discovery could not be chosen for one boot only: {lasts}. "
+        f"With {loader.name} on this host discovery could not be chosen for one boot only: {lasts}. "
         "HOSTLER_RECLAIM_REQUIRE_ONE_SHOT is set, so nothing was changed.",
     )
 
 
 def _ensure_space(
-    host: Host, web: Web, executor: Executor, pod: Pod, loader: Loader, files: tuple[Wanted, ...], say: Say
+    host: Host, web: Web, executor: Executor, pod: Pod, loader: BootLoader, files: tuple[Wanted, ...], say: Say
 ) -> bool:
     """Ask for the sizes first: a boot partition that is filled up is worse than one without our files.
 

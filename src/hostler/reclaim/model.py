@@ -50,7 +50,7 @@ class Reason(StrEnum):
 class StepFailure(StrEnum):
     """What an agent may give as the reason of a failed step; anything else becomes `StepFailed`.
 
-    A reason is a label of our metrics, and some of ours decide. The agent's own table is in agent/problem.py, which
+    A reason is a label of our metrics, and some of ours decide. The agent's own table is in agent/refusal.py, which
     imports nothing of ours; a test keeps them equal.
     """
 

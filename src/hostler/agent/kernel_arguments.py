@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.refusal import Reason, Refusal
 
 # The published words, and ours: a kernel that dies restarts the host, which then falls back to its installed system.
 BASE = ("random.trust_cpu=on", "ignition.firstboot", "ignition.platform.id=metal", "panic=30")
@@ -27,7 +27,7 @@ class KernelArgument:
     value: str
 
 
-def words(rootfs_url: str, running: Sequence[str], arguments: Iterable[KernelArgument]) -> list[str]:
+def compose_words(rootfs_url: str, running: Sequence[str], arguments: Iterable[KernelArgument]) -> list[str]:
     """Every word of the command line, unquoted, in order. Nothing in it can end its line or start another."""
     found = [*BASE]
     if rootfs_url:
@@ -41,12 +41,12 @@ def words(rootfs_url: str, running: Sequence[str], arguments: Iterable[KernelArg
     return found
 
 
-def verbatim(found: Sequence[str]) -> str:
+def join_verbatim(found: Sequence[str]) -> str:
     """For loaders that pass the line on as it is: a quote would arrive in the kernel's command line."""
     return " ".join(found)
 
 
-def for_grub(found: Sequence[str], *, expands: bool) -> str:
+def quote_for_grub(found: Sequence[str], *, expands: bool) -> str:
     """For loaders that run the line as a GRUB script: whatever means something to it is quoted.
 
     `expands`: blscfg replaces `$name` even inside quotes, so a `$` cannot be written there at all.
@@ -69,10 +69,10 @@ def parse_arguments(given: object) -> list[KernelArgument]:
     if not isinstance(given, list):
         raise Refusal(Reason.BAD_ARGUMENTS, "The kernel arguments of the step are no list.")
     found: list[KernelArgument] = []
-    for one in given:
-        operation, value = (one.get("operation"), one.get("value")) if isinstance(one, dict) else (None, None)
+    for item in given:
+        operation, value = (item.get("operation"), item.get("value")) if isinstance(item, dict) else (None, None)
         if operation not in ("append", "replace", "delete") or not isinstance(value, str):
-            raise Refusal(Reason.BAD_ARGUMENTS, f"{one!r} is no kernel argument.")
+            raise Refusal(Reason.BAD_ARGUMENTS, f"{item!r} is no kernel argument.")
         found.append(KernelArgument(operation, value))
     return found
 
@@ -88,7 +88,7 @@ def _changed(found: list[str], argument: KernelArgument) -> list[str]:
 
 
 def _address(url: str) -> str:
-    return "".join(f"%{ord(one):02X}" if one in _UNSAFE_IN_ADDRESS else one for one in url)
+    return "".join(f"%{ord(character):02X}" if character in _UNSAFE_IN_ADDRESS else character for character in url)
 
 
 def _quoted(word: str) -> str:

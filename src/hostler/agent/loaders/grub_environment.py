@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hostler.agent.problem import Reason, Refusal
+from hostler.agent.refusal import Reason, Refusal
 
 HEADER = b"# GRUB Environment Block\n"
 SIZE = 1024
