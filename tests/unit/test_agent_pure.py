@@ -221,8 +221,8 @@ CONTENTS = st.one_of(
     st.lists(
         st.sampled_from([
             b"blscfg\n", b"load_env\nnext_entry saved_entry custom.cfg\n", grub_environment.HEADER, b"#" * 900,
-            b"version 999\n", b"saved_entry=7\n", b"next_entry=00-assisted-discovery\n", b"next_entry=\\", b"linux /x\n",
-            b"default *\n",
+            b"version 999\n", b"saved_entry=7\n", b"next_entry=00-assisted-discovery\n", b"next_entry=\\",
+            b"linux /x\n", b"default *\n",
             b"sort-key \xff\n", b"36 1 8:1 / /boot rw - ext4 /dev/sda1 rw\n", b"1 2 3 - \n", b"s\x00y\x00s\x00",
         ]),
         max_size=4,
