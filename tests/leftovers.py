@@ -6,8 +6,8 @@ from hostler.host.maintenance import OUT_OF_SERVICE
 from hostler.metal.names import PAUSED, REMEDIATION_POWER_OFF
 from hostler.platform import admission_policy, conditions
 from hostler.reclaim.agent_manifests import NAMESPACE_NAME
+from hostler.reclaim.facts import FINALIZER
 from hostler.reclaim.hub import keyring
-from hostler.reclaim.observe import FINALIZER
 
 LEFT_BEHIND = {
     "maintenance": (OUT_OF_SERVICE,),

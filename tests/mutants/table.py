@@ -221,7 +221,7 @@ MUTANTS = (
         "unit/test_trust_reclaim.py::test_namespaces_are_allowed_by_name_only",
     ),
     Mutant(
-        "reclaim/controller.py",
+        "reclaim/action_executor.py",
         "        if host.previous is None or infra_env.metadata.namespace != host.previous.namespace:\n",
         "        if host.previous is None:\n",
         "the owner of an old cluster reads the pull secret of another namespace",

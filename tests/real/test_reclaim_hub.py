@@ -28,10 +28,10 @@ from hostler.host.facts import Known
 from hostler.instant import iso
 from hostler.reclaim.decide import decide
 from hostler.reclaim.decision import Enter
+from hostler.reclaim.facts import CANCEL, PROGRESS, REGISTRATION, REPORT, host_of
 from hostler.reclaim.hub.server import DOWNLOADS_AT_ONCE
 from hostler.reclaim.hub.tokens import Keys
 from hostler.reclaim.model import Cluster, ControlPlane, Policy, Spoke, SpokeNode
-from hostler.reclaim.observe import CANCEL, PROGRESS, REGISTRATION, REPORT, host_of
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds

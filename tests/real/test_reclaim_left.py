@@ -13,8 +13,8 @@ from hostler.host.facts import Known
 from hostler.kube.client import Client
 from hostler.kube.config import load
 from hostler.kube.errors import Forbidden
+from hostler.reclaim.facts import FINALIZER
 from hostler.reclaim.findings import find_kept_agents
-from hostler.reclaim.observe import FINALIZER
 from hostler.sandbox import Sandbox
 from hostler.sandbox.build import Silent
 from hostler.sandbox.crds import install_crds

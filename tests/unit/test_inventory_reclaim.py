@@ -15,8 +15,8 @@ from hostler.inventory.nodes import node_layer
 from hostler.inventory.states import HostKind, HostState
 from hostler.kube.records import Node
 from hostler.kube.store import Store
-from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
+from hostler.reclaim.decision import Seen
 from hostler.reclaim.host_layers import ReclaimSource
 from hostler.reclaim.model import State
 from tests.unit import reclaim_world as world

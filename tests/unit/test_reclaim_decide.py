@@ -15,7 +15,6 @@ from hostler.drain import model as emptying
 from hostler.host.facts import Known
 from hostler.reclaim import decision as actions
 from hostler.reclaim import model
-from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
 from hostler.reclaim.decision import (
     AddFinalizer,
@@ -30,11 +29,13 @@ from hostler.reclaim.decision import (
     Release,
     RemoveFinalizer,
     RemoveNode,
+    Seen,
     SetCondition,
     WarnNotOneShot,
     Withdraw,
 )
 from hostler.reclaim.explain import rules_of
+from hostler.reclaim.facts import FINALIZER, host_of, leaving
 from hostler.reclaim.identity import control_plane_without
 from hostler.reclaim.model import (
     Cluster,
@@ -51,7 +52,6 @@ from hostler.reclaim.model import (
     stage_key,
     step_id,
 )
-from hostler.reclaim.observe import FINALIZER, host_of, leaving
 from hostler.reclaim.old_clusters import needs_spoke
 from hostler.reclaim.rules import RULES
 from tests.sizes import examples

@@ -9,6 +9,7 @@ import hashlib
 import json
 import string
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,9 +28,10 @@ from hostler.host.facts import Unknown
 from hostler.instant import iso
 from hostler.kube.metrics import Metrics
 from hostler.kube.watch import Watch
+from hostler.reclaim.action_executor import ActionExecutor
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.controller import ReclaimKeeper, Terms
 from hostler.reclaim.decision import Withdraw
+from hostler.reclaim.facts import CANCEL, HASHES, PROGRESS, REGISTRATION, REPORT, hashes_of, host_of
 from hostler.reclaim.hub import artifact_files
 from hostler.reclaim.hub import server as hub_module
 from hostler.reclaim.hub import tokens as tokens_module
@@ -46,7 +48,7 @@ from hostler.reclaim.hub.instructions import (
 from hostler.reclaim.hub.server import BURST, Malformed, Rates, read
 from hostler.reclaim.hub.tokens import Claims, Denied, Keys, Opens
 from hostler.reclaim.model import Report, State, StepFailure, stage_key, step_id
-from hostler.reclaim.observe import CANCEL, HASHES, PROGRESS, REGISTRATION, REPORT, hashes_of, host_of
+from hostler.reclaim.observe import Observer
 from hostler.reclaim.quoting import LIMIT, clean_text, quote_text
 from tests.unit.hub_world import ENV_TOKEN, HOST_TOKEN, INSTRUCTIONS, KEYS, NOW, hub_with, listening
 
@@ -491,14 +493,17 @@ def test_a_directory_of_artifacts_that_hangs_keeps_nobody(tmp_path: Path, monkey
         answers.set()
 
 
-def keeping(infra_envs: Watch[InfraEnv] | None = None, terms: Terms | None = None) -> ReclaimKeeper:
-    """A keeper who knows nobody."""
+async def no_artifacts(_: str) -> dict[str, str]:
+    return {}
+
+
+def observer_of(
+    infra_envs: Watch[InfraEnv] | None = None, served: Callable[[str], Awaitable[dict[str, str]]] = no_artifacts
+) -> Observer:
+    """It knows no Agent and no old cluster."""
     nobody = cast(Any, None)
     agents: Watch[Agent] = Watch(nobody, AGENT, Agent, metrics=Metrics())
-    return ReclaimKeeper(
-        nobody, nobody, nobody, agents=agents, infra_envs=infra_envs or nobody, spokes=nobody, keyring=nobody,
-        policy=lambda: None, terms=terms or nobody, metrics=Metrics(), clock=lambda: NOW,
-    )  # fmt: skip
+    return Observer(agents, infra_envs or nobody, nobody, served, lambda: NOW)
 
 
 def test_artifacts_of_a_directory_that_hangs_are_not_known() -> None:
@@ -509,9 +514,8 @@ def test_artifacts_of_a_directory_that_hangs_are_not_known() -> None:
     meta = {"name": "env", "namespace": "ns", "uid": "ie-1", "resourceVersion": "1"}
     infra_envs.store.put(msgspec.convert({"metadata": meta}, InfraEnv))
     infra_envs.store.synced = True
-    keeper = keeping(infra_envs, Terms("", hangs))
     body = {"metadata": {"name": "host-1", "namespace": "ns", "labels": {INFRA_ENV_LABEL: "env"}}}
-    found = asyncio.run(keeper._artifacts(msgspec.convert(body, Agent)))
+    found = asyncio.run(observer_of(infra_envs, hangs).look_at_artifacts(msgspec.convert(body, Agent)))
     assert found == Unknown("the directory of artifacts (HUB_ARTIFACTS) does not answer")
 
 
@@ -535,5 +539,7 @@ def test_a_killed_agent_is_waited_for_from_the_stage_or_from_the_deletion_on(
     body["status"]["progress"]["stageStartTime"] = iso(NOW - began)
     body["metadata"]["deletionTimestamp"] = iso(NOW - deleted) if deleted else ""
     found = msgspec.convert(body, Agent)
-    asyncio.run(keeping()._there(Withdraw(), found, host_of(found), cast(Any, None), cast(Any, SpokeExecutor())))
+    nobody = cast(Any, None)
+    executor = ActionExecutor(nobody, observer_of(), nobody, nobody, "")
+    asyncio.run(executor.perform(Withdraw(), found, host_of(found), nobody, cast(Any, SpokeExecutor())))
     assert waits == [(patient, heard)]

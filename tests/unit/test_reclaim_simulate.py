@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from hostler.apis.assisted import Agent
 from hostler.drain import model as drain
 from hostler.reclaim import model
-from hostler.reclaim.controller import Seen
 from hostler.reclaim.decide import decide
-from hostler.reclaim.decision import Enter
+from hostler.reclaim.decision import Enter, Seen
 from hostler.reclaim.explain import render_ending, show_actions, show_steps
-from hostler.reclaim.model import UNASKED, Cluster, Host, Policy, Reason, State, is_unbound
-from hostler.reclaim.observe import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, REGISTRATION, RETRIED, RETRY, host_of
-from hostler.reclaim.observe import (
+from hostler.reclaim.facts import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, REGISTRATION, RETRIED, RETRY, host_of
+from hostler.reclaim.facts import (
     PINNED as NODE_NOTE,
 )
+from hostler.reclaim.model import UNASKED, Cluster, Host, Policy, Reason, State, is_unbound
 from hostler.reclaim.simulate import Ending, Forecast, Happening, apply_to_agent, simulate
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.sizes import examples

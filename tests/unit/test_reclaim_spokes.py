@@ -14,13 +14,12 @@ from aiohttp import web
 from hostler.apis.assisted import InfraEnv
 from hostler.host.facts import Known, Unknown
 from hostler.host.holds import Patch, place
-from hostler.kube.metrics import Metrics
 from hostler.kube.records import Node
-from hostler.reclaim.controller import ReclaimKeeper
+from hostler.reclaim.action_executor import ActionExecutor
 from hostler.reclaim.executor import SpokeExecutor
+from hostler.reclaim.facts import AGENTS_FROM
 from hostler.reclaim.identity import HOLDER
 from hostler.reclaim.model import Cluster, Host, Pin, Policy, Spoke, SpokeNode
-from hostler.reclaim.observe import AGENTS_FROM
 from hostler.reclaim.old_clusters import OpenSpoke, SpokeClusters
 from tests.unit.answering import answering
 
@@ -159,10 +158,6 @@ def test_a_pull_secret_goes_to_clusters_of_its_namespace_only(namespace: str, co
     async def ask() -> bytes | None:
         async with answering(answer) as hub:
             none = cast(Any, None)
-            keeper = ReclaimKeeper(
-                hub, none, none, agents=none, infra_envs=none, spokes=none, keyring=none, policy=none, terms=none,
-                metrics=Metrics(),
-            )  # fmt: skip
-            return await keeper._pull_secret(infra_env, LOST)
+            return await ActionExecutor(hub, none, none, none, "").read_pull_secret(infra_env, LOST)
 
     assert asyncio.run(ask()) == copied

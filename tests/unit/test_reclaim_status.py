@@ -21,8 +21,8 @@ from hostler.reclaim.decision import (
     SetCondition,
     WarnNotOneShot,
 )
+from hostler.reclaim.facts import FINALIZER, host_of
 from hostler.reclaim.model import Cluster, Pin, Reason, StepFailure
-from hostler.reclaim.observe import FINALIZER, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 
 NOW = 1_700_000_000.0

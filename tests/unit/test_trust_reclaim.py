@@ -32,6 +32,19 @@ from hostler.reclaim.artifacts import (
 )
 from hostler.reclaim.decide import decide
 from hostler.reclaim.decision import Deploy, Enter, Evict, Hold, Release, RemoveFinalizer, RemoveNode, Withdraw
+from hostler.reclaim.facts import (
+    AGENTS_FROM,
+    CANCEL,
+    CONFIRM,
+    FINALIZER,
+    HASHES,
+    MANAGED_BY,
+    PINNED,
+    REPORT,
+    RETRY,
+    artifacts_of,
+    host_of,
+)
 from hostler.reclaim.findings import HubObjects, findings
 from hostler.reclaim.hub.instructions import instructions
 from hostler.reclaim.identity import Proof, agent_names, allowed_namespaces, known_addresses, prove_machine, spoke_node
@@ -46,19 +59,6 @@ from hostler.reclaim.model import (
     State,
     is_held_for,
     pin,
-)
-from hostler.reclaim.observe import (
-    AGENTS_FROM,
-    CANCEL,
-    CONFIRM,
-    FINALIZER,
-    HASHES,
-    MANAGED_BY,
-    PINNED,
-    REPORT,
-    RETRY,
-    artifacts_of,
-    host_of,
 )
 from hostler.uuids import normalise, same_uuid, swapped
 from tests.sizes import examples

@@ -25,9 +25,9 @@ from hostler.metal.remediation.model import WAITING
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
 from hostler.reclaim.decision import Deploy, Withdraw
+from hostler.reclaim.facts import FINALIZER, host_of
 from hostler.reclaim.hub.instructions import DOWNLOAD, Reply, noted, registered
 from hostler.reclaim.model import ControlPlane, Policy, Spoke, SpokeNode, SpokeObject, State, step_id
-from hostler.reclaim.observe import FINALIZER, host_of
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.unit.test_metal_remediation import OFF, Rack, merged
 

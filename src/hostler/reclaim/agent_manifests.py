@@ -14,8 +14,8 @@ from hostler.apis.assisted import Proxy
 from hostler.host.facts import Fact, Known
 from hostler.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, SECRET, SERVICE_ACCOUNT, Kind
 from hostler.reclaim.artifacts import Artifacts
+from hostler.reclaim.facts import OURS
 from hostler.reclaim.model import SpokeNode, SpokeObject
-from hostler.reclaim.observe import OURS
 
 NAMESPACE_NAME = "assisted-installer"
 SHARED_NAME = "node-reclaim"

@@ -25,9 +25,11 @@ from hostler.kube.records import Record
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
 from hostler.reclaim import settings as say
+from hostler.reclaim.action_executor import ActionExecutor
 from hostler.reclaim.artifacts import BootPolicy
-from hostler.reclaim.controller import KEY, ReclaimKeeper, Terms
+from hostler.reclaim.controller import ReclaimController
 from hostler.reclaim.explain import ReclaimExplainers
+from hostler.reclaim.facts import PROGRESS, RECLAIMED, artifacts_of, hashes_of
 from hostler.reclaim.host_layers import ReclaimSource
 from hostler.reclaim.hub.agents import HubAgents
 from hostler.reclaim.hub.connections import connection_limit
@@ -35,8 +37,9 @@ from hostler.reclaim.hub.keyring import Keyring
 from hostler.reclaim.hub.listener import Listener
 from hostler.reclaim.hub.server import Hub
 from hostler.reclaim.model import Policy, Reason, State
-from hostler.reclaim.observe import PROGRESS, RECLAIMED, artifacts_of, hashes_of
+from hostler.reclaim.observe import Observer
 from hostler.reclaim.old_clusters import SpokeClusters
+from hostler.reclaim.status import EventReporter
 from hostler.settings.foundation import NAMESPACE, POD_NAME
 from hostler.settings.model import Settings
 from hostler.shared import Shared
@@ -44,6 +47,7 @@ from hostler.shared import Shared
 log = structlog.get_logger("hostler.reclaim")
 
 TICK, SWEEP = 5.0, 60.0
+KEY = "signing key"  # no Agent has such a key: theirs are namespace/name
 
 
 class _Container(Record, frozen=True):
@@ -110,22 +114,24 @@ class ReclaimCapability(Capability):
             "hostler_hub_connections_dropped", "Connections that had to make room.", registry=metrics.registry
         )
         self._hub.connections.dropped = dropped.inc
-        self._keeper = ReclaimKeeper(
-            client, writer, shared.recorder, agents=self._agents, infra_envs=self._infra_envs, spokes=self._spokes,
-            keyring=self._keyring, policy=lambda: self._policy, metrics=metrics,
-            terms=Terms(_certificates(settings), self._hub.files.served),
-        )  # fmt: skip
-        self.controller = self.add_controller("reclaim", self._keeper.reconcile, settings[say.RECLAIM_WORKERS])
+        observer = Observer(self._agents, self._infra_envs, self._spokes, self._hub.files.served)
+        reporter = EventReporter(shared.recorder, metrics)
+        executor = ActionExecutor(client, observer, self._keyring, reporter, _certificates(settings))
+        self._agent_controller = ReclaimController(observer, executor, writer, reporter, lambda: self._policy)
+        self.controller = self.add_controller("reclaim", self._reconcile, settings[say.RECLAIM_WORKERS])
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from (self._agents, self._infra_envs, self._keyring.watch)
 
     def register(self, registry: Registry, gate: Gate) -> None:
-        ReclaimExplainers(self._keeper, gate, time.time).register(registry)
+        ReclaimExplainers(self._agent_controller, gate, time.time).register(registry)
 
     def host_source(self, cluster: str) -> ReclaimSource:
-        keeper = self._keeper
-        return ReclaimSource(self._agents.store, keeper.seen, keeper.policy, self.shared.nodes.store, cluster)
+        controller = self._agent_controller
+        return ReclaimSource(self._agents.store, controller.seen, controller.policy, self.shared.nodes.store, cluster)
+
+    async def _reconcile(self, key: str) -> float | None:
+        return await (self._keyring.keep() if key == KEY else self._agent_controller.reconcile(key))
 
     def wake_all(self) -> None:
         self.controller.queue.add(KEY)

@@ -14,10 +14,10 @@ from hostler.kube.client import Client
 from hostler.kube.errors import Conflict, NotFound
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import Secret, key_of
+from hostler.reclaim.facts import CANCEL, CONFIRM, PROGRESS, RECLAIMED, RETRY, host_of
 from hostler.reclaim.hub import keyring
 from hostler.reclaim.hub.tokens import Keys
 from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, State
-from hostler.reclaim.observe import CANCEL, CONFIRM, PROGRESS, RECLAIMED, RETRY, host_of
 
 
 class Line(msgspec.Struct, rename="camel", frozen=True):

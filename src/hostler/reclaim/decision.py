@@ -8,7 +8,7 @@ from typing import TypeVar
 from hostler.drain import model as drain_model
 from hostler.host.facts import Fact, Known, Unknown
 from hostler.instant import Instant
-from hostler.reclaim.model import Cause, Cluster, Pin, Reason, SpokeNode, Transition
+from hostler.reclaim.model import Cause, Cluster, Host, Pin, Reason, SpokeNode, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,15 @@ class Decision:
     actions: tuple[Action, ...]
     why: str
     wake: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was last decided of a host, and from what: for `explain`, `plan` and the picture of hosts."""
+
+    host: Host
+    decision: Decision
+    at: Instant
 
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from hostler.kube.client import Gate
 from hostler.kube.records import key_of
 from hostler.reclaim import decision as actions
 from hostler.reclaim import model
-from hostler.reclaim.controller import ReclaimKeeper, Seen
-from hostler.reclaim.decision import Decision, NotKnown, Refused, Waits
+from hostler.reclaim.controller import ReclaimController
+from hostler.reclaim.decision import Decision, NotKnown, Refused, Seen, Waits
+from hostler.reclaim.facts import PROGRESS
 from hostler.reclaim.model import Host, Policy
-from hostler.reclaim.observe import PROGRESS
 from hostler.reclaim.old_clusters import needs_spoke
 from hostler.reclaim.quoting import clean_text, quote_text
 from hostler.reclaim.rules import RULES
@@ -62,7 +62,7 @@ _ENDINGS = {
 class ReclaimExplainers:
     """Explains `agent/NAMESPACE/NAME`; the name alone does where it is unique."""
 
-    keeper: ReclaimKeeper
+    controller: ReclaimController
     gate: Gate
     clock: Callable[[], Instant]
 
@@ -88,12 +88,12 @@ class ReclaimExplainers:
         return self.gate() or ""
 
     def _explain(self, name: str, tell: Callable[[Seen, Policy], tuple[str, tuple[Action, ...]]]) -> Explanation | None:
-        store = self.keeper.agents.store
+        store = self.controller.observer.agents.store
         named = [key for one in store if name in ((key := key_of(one.metadata)), one.metadata.name)]
         agent = store.get(named[0]) if len(named) == 1 else None
         if agent is None:
             return None
-        thought, policy = self.keeper.seen.get(named[0]), self.keeper.policy()
+        thought, policy = self.controller.seen.get(named[0]), self.controller.policy()
         if thought is None or policy is None:
             return Explanation("reclaim", "Nothing is decided yet: it is still being read.")
         outcome, actions = tell(thought, policy)

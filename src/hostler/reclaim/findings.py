@@ -14,8 +14,8 @@ from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
 from hostler.kube.records import Object, key_of
 from hostler.reclaim.artifacts import BootPolicy, Distrust, find_refused_argument, find_untrusted
+from hostler.reclaim.facts import AGENTS_FROM, FINALIZER, artifacts_of, host_of
 from hostler.reclaim.identity import allowed_namespaces
-from hostler.reclaim.observe import AGENTS_FROM, FINALIZER, artifacts_of, host_of
 
 WHAT = "reclaim"
 

@@ -18,8 +18,9 @@ from hostler.inventory.sources import Source
 from hostler.kube.client import Client
 from hostler.kube.records import Node, key_of
 from hostler.kube.store import Store
-from hostler.reclaim.controller import Seen
+from hostler.reclaim.decision import Seen
 from hostler.reclaim.explain import show_steps
+from hostler.reclaim.facts import host_of
 from hostler.reclaim.host_lines import (
     RECLAIM,
     RECLAIM_STEPS,
@@ -35,7 +36,6 @@ from hostler.reclaim.host_lines import (
 )
 from hostler.reclaim.identity import agent_names, spoke_node
 from hostler.reclaim.model import Policy
-from hostler.reclaim.observe import host_of
 from hostler.reclaim.simulate import simulate
 
 

@@ -13,9 +13,9 @@ from hostler.instant import Instant, parse
 from hostler.inventory.model import Layer, LayerKind, Line, Suspect, Where, agent_key, bare_metal_key, mac_mark
 from hostler.inventory.states import HostState
 from hostler.reclaim.decision import Decision
+from hostler.reclaim.facts import PROGRESS, RECLAIMED, host_of
 from hostler.reclaim.identity import Proof, prove_machine
 from hostler.reclaim.model import IN_A_CLUSTER, UNDER_WAY, Host, Reason, SpokeNode, State, is_pinned, is_unbound
-from hostler.reclaim.observe import PROGRESS, RECLAIMED, host_of
 from hostler.reclaim.quoting import clean_text, is_name
 
 RECLAIM = "reclaim"

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from hostler.drain import model as drain_model
 from hostler.host.facts import Fact, Unknown
-from hostler.instant import Instant
+from hostler.instant import Instant, iso, parse
 from hostler.reclaim.artifacts import Artifacts, BootPolicy
 
 
@@ -299,6 +299,12 @@ def pin(stage: str, node: SpokeNode) -> Pin:
 def is_held_for(host: Host, node: SpokeNode) -> bool:
     """Whether this very Node was cordoned in a stage of this host, which may be over."""
     return host.kept and node.held and bool(node.uid) and host.pinned is not None and host.pinned.uid == node.uid
+
+
+def next_stage(stage: str, now: Instant) -> str:
+    """When a stage begins: never the moment another one of the same host began, by which steps are told apart."""
+    before = parse(stage)
+    return iso(now if before is None or iso(now) > iso(before) else before + 1)
 
 
 def stage_key(state: str, stage: str) -> str:

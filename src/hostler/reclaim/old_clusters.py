@@ -27,6 +27,7 @@ from hostler.kube.records import Object, Pod, PodDisruptionBudget, VolumeAttachm
 from hostler.kube.writer import Writer
 from hostler.reclaim.agent_manifests import has_own_objects, is_deployed
 from hostler.reclaim.executor import SpokeExecutor
+from hostler.reclaim.facts import AGENTS_FROM, default_kubeconfig
 from hostler.reclaim.identity import allowed_namespaces
 from hostler.reclaim.model import (
     IN_A_CLUSTER,
@@ -42,7 +43,6 @@ from hostler.reclaim.model import (
     State,
     is_held_for,
 )
-from hostler.reclaim.observe import AGENTS_FROM, default_kubeconfig
 
 TIMEOUT = 10.0  # seconds for one answer of an old cluster
 SILENT = 10.0  # after it did not answer, it is not asked again for so long: its other hosts would only wait too

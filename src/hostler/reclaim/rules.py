@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from hostler.host.facts import Known, Unknown
 from hostler.reclaim.artifacts import HASHED, Artifacts, Distrust, Untrusted, find_refused_argument, find_untrusted
 from hostler.reclaim.decision import NotKnown, Refused, Waits, require
+from hostler.reclaim.facts import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
 from hostler.reclaim.identity import Proof, prove_machine
 from hostler.reclaim.model import UNCONFIRMED, ControlPlane, Host, Policy, Reason, SpokeNode
-from hostler.reclaim.observe import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
 
 Check = Callable[[Host, Policy], str]
 

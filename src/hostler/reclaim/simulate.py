@@ -41,11 +41,11 @@ from hostler.reclaim.model import (
     State,
     find_called_off,
     is_unbound,
+    next_stage,
     restarts,
     stage_key,
     step_id,
 )
-from hostler.reclaim.status import next_stage
 
 PASSES_MOST = 200
 

@@ -1,4 +1,4 @@
-"""What a decision writes on the Agent: one status patch, and one for its metadata. Pure."""
+"""What others see of a decision: one status patch of the Agent, one of its metadata, Events, metrics and the log."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import structlog
+from prometheus_client import Counter
 
-from hostler.apis.assisted import Agent
+from hostler.apis.assisted import AGENT, Agent
 from hostler.host.conditions import cut
-from hostler.instant import Instant, iso, parse
+from hostler.instant import Instant, iso
+from hostler.kube.events import EventType, Recorder
+from hostler.kube.metrics import Family, Metrics
 from hostler.kube.records import Condition
 from hostler.reclaim import model
 from hostler.reclaim.decision import (
@@ -24,8 +28,10 @@ from hostler.reclaim.decision import (
     SetCondition,
     WarnNotOneShot,
 )
+from hostler.reclaim.facts import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED
 from hostler.reclaim.model import UNDER_WAY, Cause, Cluster, Reason, State
-from hostler.reclaim.observe import CANCEL, CONFIRM, FINALIZER, MANAGED_BY, PINNED, RECLAIMED, RETRIED
+
+log = structlog.get_logger("hostler.reclaim")
 
 BOUND, NOT_ONE_SHOT = "Bound", "NotOneShot"
 _BOUND_REASONS = {
@@ -34,6 +40,41 @@ _BOUND_REASONS = {
     State.PENDING: "UnbindingPendingUserAction",
     State.DISCOVERING: "Unbound",
 }
+
+
+class EventReporter:
+    """Events on the Agent, the counter of transitions and the log."""
+
+    def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
+        self._recorder = recorder
+        self._entered = Family(
+            Counter(
+                "hostler_reclaim_transitions", "Hosts that changed their state.", ("transition", "reason"),
+                registry=metrics.registry,
+            ),
+            2,
+        )  # fmt: skip
+
+    def report(self, agent: Agent, reason: str, action: str, note: str, *, refused: bool = False) -> None:
+        """Something was done in the old cluster, or `refused` there."""
+        kind: EventType = "Warning" if refused else "Normal"
+        self._recorder.event(AGENT, agent.metadata, kind, reason, action, note, refusing="reclaim" if refused else "")
+
+    def report_decision(self, agent: Agent, actions: Iterable[Action]) -> None:
+        """What was decided and written on the Agent."""
+        about, name = agent.metadata, agent.metadata.name
+        for action in actions:
+            match action:
+                case Enter(transition, reason, message):
+                    refused = transition.target == State.PENDING
+                    self.report(agent, reason, transition.name, message, refused=refused)
+                    self._entered.of(transition.name, reason).inc()
+                    log.info("host", agent=name, transition=transition.name, reason=reason, why=message)
+                case WarnNotOneShot(message):
+                    self.report(agent, Reason.NOT_ONE_SHOT, "Reclaim", message, refused=True)
+                    log.warning("host", agent=name, reason=str(Reason.NOT_ONE_SHOT), why=message)
+                case SetCondition(reason, message):  # it waits or stays, which is no trouble of its own
+                    self._recorder.event(AGENT, about, "Normal", reason, "Reclaim", message, refusing="reclaim")
 
 
 def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[str, Any] | None:
@@ -51,7 +92,7 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
             case Enter(transition, reason, message):
                 if transition.target != State.DISCOVERING:  # another attempt, or its agent takes the entry back
                     conditions = [one for one in conditions if one.type != NOT_ONE_SHOT]
-                stage = next_stage(agent.status.progress.stage_start_time, now)
+                stage = model.next_stage(agent.status.progress.stage_start_time, now)
                 status["debugInfo"] = {"state": str(transition.target), "stateInfo": cut(message)}
                 status["progress"] = {"stageStartTime": stage, "stageUpdateTime": stage}
                 conditions = _said(conditions, RECLAIMED, _status(transition.target, reason), reason, message, now)
@@ -92,12 +133,6 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
 
 def _deprovision(cluster: Cluster) -> dict[str, str]:
     return {"cluster_namespace": cluster.namespace, "cluster_name": cluster.name, "node_name": cluster.node}
-
-
-def next_stage(stage: str, now: Instant) -> str:
-    """When a stage begins: never the moment another one of the same host began, by which steps are told apart."""
-    before = parse(stage)
-    return iso(now if before is None or iso(now) > iso(before) else before + 1)
 
 
 def _status(target: str, reason: Cause) -> str:

@@ -13,9 +13,9 @@ from hostler.kube.client import Client
 from hostler.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable, WriteRefused
 from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import BootPolicy
+from hostler.reclaim.facts import artifacts_of
 from hostler.reclaim.hub.instructions import Reply, instructions, new_agent, noted, registered, withheld
 from hostler.reclaim.hub.tokens import Claims
-from hostler.reclaim.observe import artifacts_of
 
 ATTEMPTS = 4
 

@@ -9,8 +9,8 @@ import msgspec
 
 from hostler.apis.assisted import GROUP, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
+from hostler.reclaim.facts import PROGRESS, REGISTRATION, REPORT, ReportNote, artifacts_of, dump, hashes_of, host_of
 from hostler.reclaim.model import UNDER_WAY, CalledOff, Reason, State, StepFailure, find_called_off, stage_key, step_id
-from hostler.reclaim.observe import PROGRESS, REGISTRATION, REPORT, ReportNote, artifacts_of, dump, hashes_of, host_of
 from hostler.reclaim.quoting import clean_text
 
 # The agent's own names of them are in agent/steps.py, which imports nothing of ours; a test keeps them equal.
