@@ -215,7 +215,7 @@ MUTANTS = (
     ),
     Mutant(
         "reclaim/identity.py",
-        "    return frozenset({cluster, *(one for one in named if one), *inventories})\n",
+        "    return frozenset({cluster, *(name for name in named if name), *inventories})\n",
         "    return frozenset({cluster, *named, *inventories, agents_from})\n",
         "an Agent of a namespace that nobody named reaches a cluster",
         "unit/test_trust_reclaim.py::test_namespaces_are_allowed_by_name_only",

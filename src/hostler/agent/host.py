@@ -55,7 +55,7 @@ class Host:
                 target = os.readlink(place)
                 if target.startswith("/"):
                     here = []
-                todo = [one for one in target.split("/") if one] + todo
+                todo = [part for part in target.split("/") if part] + todo
                 continue
             here.append(part)
         return self.root.joinpath(*here)

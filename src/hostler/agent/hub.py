@@ -52,7 +52,8 @@ class Hub:
         try:
             read = json.loads(answer)
             steps = tuple(
-                Step(str(one["step_type"]), str(one["step_id"]), _arguments(one)) for one in read["instructions"] or ()
+                Step(str(step["step_type"]), str(step["step_id"]), _arguments(step))
+                for step in read["instructions"] or ()
             )
             again = min(3600.0, max(0.05, float(read["next_instruction_seconds"])))
             return Instructions(steps, again, read["post_step_action"] == "exit")

@@ -109,9 +109,9 @@ def _digests(file: BinaryIO, spans: list[tuple[int, int]]) -> list[bytes]:
         file.seek(start)
         while start < end and (chunk := file.read(min(_CHUNK, end - start))):
             start += len(chunk)
-            for one in found:
-                one.update(chunk)
-    return [one.digest() for one in found]
+            for digest in found:
+                digest.update(chunk)
+    return [digest.digest() for digest in found]
 
 
 def _signed_spans(program: mmap.mmap) -> Iterator[tuple[int, int]]:
@@ -128,8 +128,8 @@ def _signed_spans(program: mmap.mmap) -> Iterator[tuple[int, int]]:
     yield optional + 68, place
     yield place + 8, headers
     last = headers
-    raw = [struct.unpack_from("<II", program, optional + size + 40 * one + 16) for one in range(sections)]
-    for length, start in sorted(raw, key=lambda one: one[1]):
+    raw = [struct.unpack_from("<II", program, optional + size + 40 * section + 16) for section in range(sections)]
+    for length, start in sorted(raw, key=lambda section: section[1]):
         if length:
             yield start, start + length
             last += length
@@ -169,10 +169,14 @@ def _certificates(blob: bytes) -> list[bytes]:
     """The certificates field of a PKCS#7 SignedData: ContentInfo > [0] > SignedData > [0]."""
     try:
         content = next(iter(_children(blob, 0, len(blob))))
-        wrapped = [one for one in _children(blob, content[1], content[2]) if one[0] == 0xA0]
+        wrapped = [element for element in _children(blob, content[1], content[2]) if element[0] == 0xA0]
         signed = next(iter(_children(blob, wrapped[0][1], wrapped[0][2])))
-        fields = [one for one in _children(blob, signed[1], signed[2]) if one[0] == 0xA0]
-        return [blob[one[3] : one[2]] for one in _children(blob, fields[0][1], fields[0][2]) if one[0] == 0x30]
+        fields = [element for element in _children(blob, signed[1], signed[2]) if element[0] == 0xA0]
+        return [
+            blob[element[3] : element[2]]
+            for element in _children(blob, fields[0][1], fields[0][2])
+            if element[0] == 0x30
+        ]
     except (IndexError, StopIteration):
         return []
 

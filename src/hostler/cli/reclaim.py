@@ -53,8 +53,8 @@ def status(settings: Settings, agent: Maybe = "", within: Within = "", output: O
     print_table(
         ("agent", "hostname", "state", "since", "cluster", "reason", "progress", "message"),
         [
-            (one.agent, one.hostname, one.state, one.since, one.cluster, one.reason, one.progress, one.message)
-            for one in found
+            (line.agent, line.hostname, line.state, line.since, line.cluster, line.reason, line.progress, line.message)
+            for line in found
         ],
     )
 

@@ -87,7 +87,7 @@ def is_deployed(remains: Fact[frozenset[SpokeObject]], node: str) -> bool:
 def has_own_objects(remains: Fact[frozenset[SpokeObject]]) -> bool:
     """Whether something is there for this very Agent, and not only what hosts share."""
     shared = {kind.plural for kind in (NAMESPACE, *(kind for kind, _ in SHARED))}
-    return isinstance(remains, Known) and any(one.kind not in shared for one in remains.value)
+    return isinstance(remains, Known) and any(left.kind not in shared for left in remains.value)
 
 
 def pull_name_for(node: str) -> str:

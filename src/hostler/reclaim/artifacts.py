@@ -150,7 +150,7 @@ def find_refused_argument(arguments: Collection[KernelArgument], accepted: Colle
 
 
 def _is_listed(name: str, allowed: Collection[str]) -> bool:
-    return name in allowed or any(one.endswith(".") and name.startswith(one) for one in allowed)
+    return name in allowed or any(listed.endswith(".") and name.startswith(listed) for listed in allowed)
 
 
 def is_accepted(artifacts: Artifacts, policy: BootPolicy) -> bool:

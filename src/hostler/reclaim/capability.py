@@ -76,7 +76,7 @@ class ReclaimCapability(Capability):
             AGENT,
             Agent,
             metrics=metrics,
-            indexes={"infra_env": lambda one: (_infra_env(one),), "waiting": _waits_for_workers_of},
+            indexes={"infra_env": lambda agent: (_infra_env(agent),), "waiting": _waits_for_workers_of},
         )
         self._infra_envs = Watch(client, INFRA_ENV, InfraEnv, metrics=metrics)
         self._keyring = Keyring(client, writer, settings[NAMESPACE], metrics)
@@ -204,7 +204,7 @@ class ReclaimCapability(Capability):
         self.wake_all()
 
     def _count(self) -> None:
-        found = Counts(one.status.debug_info.state for one in self._agents.store.values())
+        found = Counts(agent.status.debug_info.state for agent in self._agents.store.values())
         for state in State:
             self._states.of(state).set(found[state])
 
@@ -230,7 +230,10 @@ def _cluster_left_by(agent: Agent | None) -> tuple[str, ...]:
 
 def _waits_for_workers_of(agent: Agent) -> tuple[str, ...]:
     """The cluster whose workers this host waits for."""
-    waits = any(one.type == RECLAIMED and one.reason == Reason.WORKERS_FIRST for one in agent.status.conditions)
+    waits = any(
+        condition.type == RECLAIMED and condition.reason == Reason.WORKERS_FIRST
+        for condition in agent.status.conditions
+    )
     return _cluster_left_by(agent) if waits else ()
 
 

@@ -28,7 +28,7 @@ def clean_up_discovered(host: Host, policy: Policy) -> Decision:
     if host.previous is None:
         return clean_up(host, "It is in discovery.", ())
     settled = _forgotten(host, policy)
-    if host.reason != Reason.REGISTERED and not any(isinstance(one, ForgetCluster) for one in settled.actions):
+    if host.reason != Reason.REGISTERED and not any(isinstance(action, ForgetCluster) for action in settled.actions):
         # Whatever becomes of the old cluster: the note about it is not of where the host is installed next.
         said = SetCondition(Reason.REGISTERED, "The host is in discovery again.")
         return replace(settled, actions=(*settled.actions, said))

@@ -43,12 +43,12 @@ async def lines(client: Client, namespace: str | None = None) -> list[Line]:
             hint="This is not the hub, or its CRDs are missing.",
             code=Exit.REFUSED,
         ) from None
-    return [line_of(one) for one in sorted(found, key=lambda one: key_of(one.metadata))]
+    return [line_of(agent) for agent in sorted(found, key=lambda agent: key_of(agent.metadata))]
 
 
 def line_of(agent: Agent) -> Line:
     host = host_of(agent)
-    condition = next((one for one in agent.status.conditions if one.type == RECLAIMED), None)
+    condition = next((condition for condition in agent.status.conditions if condition.type == RECLAIMED), None)
     previous = f"{host.previous.namespace}/{host.previous.name}" if host.previous is not None else ""
     under_way = host.state in UNDER_WAY
     return Line(
@@ -71,12 +71,14 @@ async def find(client: Client, name: str) -> Agent:
             return await client.get(AGENT, rest, namespace, type=Agent)
         except NotFound:
             raise Complaint(f"There is no Agent {name}.", hint=_LIST, code=Exit.REFUSED) from None
-    found = [one for one in await client.list(AGENT, type=Agent) if name in (one.metadata.name, one.spec.hostname)]
+    found = [
+        agent for agent in await client.list(AGENT, type=Agent) if name in (agent.metadata.name, agent.spec.hostname)
+    ]
     if len(found) == 1:
         return found[0]
     if not found:
         raise Complaint(f"There is no Agent {name}.", hint=_LIST, code=Exit.REFUSED)
-    several = ", ".join(sorted(key_of(one.metadata) for one in found))
+    several = ", ".join(sorted(key_of(agent.metadata) for agent in found))
     raise Complaint(
         f"Several Agents are named {name}: {several}.", hint="Say which, as NAMESPACE/NAME.", code=Exit.USAGE
     )

@@ -236,7 +236,7 @@ def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
         return None
     if drain.over:
         return _enter(model.FAIL, Reason.DRAIN_FAILED, f"Node {node.name} was not emptied.{_drain_told(drain)}")
-    wakes = [one for one in (drain.wake, until) if one is not None]
+    wakes = [moment for moment in (drain.wake, until) if moment is not None]
     why = f"Node {node.name} is being emptied.{_drain_told(drain)}"
     return Decision((Evict(drain.actions),) if drain.actions else (), why, min(wakes, default=None))
 

@@ -139,7 +139,7 @@ class SpokeExecutor:
             pods = await self._pods(host_uid)
         except FAILURES as error:
             return Unknown(describe_failure(error))
-        found = (*own, *shared, *((POD, one.metadata.name) for one in pods))
+        found = (*own, *shared, *((POD, pod.metadata.name) for pod in pods))
         return Known(frozenset(SpokeObject(kind.plural, word_or_quote(name)) for kind, name in found), self._clock())
 
     async def is_openshift(self) -> bool:
@@ -248,8 +248,8 @@ class SpokeExecutor:
     async def _labelled(self, selector: str) -> dict[tuple[Kind, str], str]:
         found: dict[tuple[Kind, str], str] = {}
         for kind in (SECRET, CONFIG_MAP, DAEMON_SET):
-            for one in await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=selector):
-                found[(kind, one.metadata.name)] = one.metadata.uid
+            for there in await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=selector):
+                found[(kind, there.metadata.name)] = there.metadata.uid
         return found
 
     async def _shared(self) -> dict[tuple[Kind, str], str]:
@@ -271,7 +271,7 @@ class SpokeExecutor:
         """Whether another party uses our namespace: then it stays."""
         for kind in THEIRS:
             found = await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=f"!{HOST_LABEL}")
-            if any(not _clusters_own(kind, one) for one in found):
+            if any(not _clusters_own(kind, there) for there in found):
                 return True
         return False
 
@@ -290,28 +290,29 @@ class SpokeExecutor:
 def _fell(pod: AgentPod) -> bool:
     """Whether the agent ended without being told to, and its kubelet is to start it again."""
     return not _at_work(pod) and any(
-        one.state.terminated is not None or one.restart_count > 0 for one in pod.status.container_statuses
+        container.state.terminated is not None or container.restart_count > 0
+        for container in pod.status.container_statuses
     )
 
 
 def _at_work(pod: AgentPod) -> bool:
     """Whether the agent runs, or was told to end: either way it takes its boot entry back when it is to."""
     return bool(pod.metadata.deletion_timestamp) or any(
-        one.state.running is not None for one in pod.status.container_statuses
+        container.state.running is not None for container in pod.status.container_statuses
     )
 
 
-def _clusters_own(kind: Kind, one: Object) -> bool:
+def _clusters_own(kind: Kind, there: Object) -> bool:
     """Ours, or what the cluster itself puts into every namespace."""
-    if MANAGED.items() <= one.metadata.labels.items():
+    if MANAGED.items() <= there.metadata.labels.items():
         return True
     match kind.plural:
         case "configmaps":
-            return one.metadata.name.endswith(CLUSTERS_OWN)
+            return there.metadata.name.endswith(CLUSTERS_OWN)
         case "serviceaccounts":
-            return one.metadata.name in CLUSTERS_ACCOUNTS
+            return there.metadata.name in CLUSTERS_ACCOUNTS
         case "secrets":
-            return OF_ACCOUNT in one.metadata.annotations
+            return OF_ACCOUNT in there.metadata.annotations
     return False
 
 

@@ -89,7 +89,7 @@ class ReclaimExplainers:
 
     def _explain(self, name: str, tell: Callable[[Seen, Policy], tuple[str, tuple[Action, ...]]]) -> Explanation | None:
         store = self.controller.observer.agents.store
-        named = [key for one in store if name in ((key := key_of(one.metadata)), one.metadata.name)]
+        named = [key for agent in store if name in ((key := key_of(agent.metadata)), agent.metadata.name)]
         agent = store.get(named[0]) if len(named) == 1 else None
         if agent is None:
             return None
@@ -118,9 +118,11 @@ class ReclaimExplainers:
             yield seen("kubeconfig", host.spoke.kubeconfig, now)
             yield seen("node", host.spoke.node, now)
             yield seen("left in the old cluster", then(host.spoke.remains, lambda left: sorted(map(str, left))), now)
-        for one in agent.status.conditions:
-            if one.type in ("Reclaimed", "Bound"):
-                yield FactSeen(f"condition {one.type}", f"{one.status} ({one.reason}): {one.message}")
+        for condition in agent.status.conditions:
+            if condition.type in ("Reclaimed", "Bound"):
+                yield FactSeen(
+                    f"condition {condition.type}", f"{condition.status} ({condition.reason}): {condition.message}"
+                )
 
 
 def rules_of(thought: Seen, policy: Policy) -> Iterator[RuleSeen]:

@@ -68,7 +68,7 @@ def artifacts_of(infra_env: InfraEnv, served: Mapping[str, str] | None = None) -
         hashed=frozenset(name for name in HASHED if SHA256.fullmatch(hashes.get(f"{name}_sha256", ""))),
         http_proxy=spec.proxy.http_proxy if spec.proxy is not None else "",
         no_proxy=spec.proxy.no_proxy if spec.proxy is not None else "",
-        arguments=tuple(KernelArgument(one.operation, one.value) for one in spec.kernel_arguments or ()),
+        arguments=tuple(KernelArgument(argument.operation, argument.value) for argument in spec.kernel_arguments or ()),
     )  # fmt: skip
     return found if found.kernel and found.initrd and found.rootfs else None
 
@@ -88,7 +88,7 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
     notes = agent.metadata.annotations
     status, bound = agent.status, agent.spec.cluster_deployment_name
     stage = status.progress.stage_start_time
-    condition = next((one for one in status.conditions if one.type == RECLAIMED), None)
+    condition = next((condition for condition in status.conditions if condition.type == RECLAIMED), None)
     previous = _previous(status.deprovision_info)
     waiting = condition is not None and condition.status == "Unknown"
     return Host(
@@ -132,16 +132,16 @@ def leaving(agents: Iterable[Agent], host: Host, allowed: Collection[str]) -> Le
     """
     assert host.previous is not None
     first, busy = dict[str, str](), set[str]()
-    for one in agents:
-        if one.metadata.namespace not in allowed:
+    for agent in agents:
+        if agent.metadata.namespace not in allowed:
             continue
-        other = host_of(one)
+        other = host_of(agent)
         if other.uid == host.uid or other.previous is None or (other.bound is not None and other.state in IN_A_CLUSTER):
             continue
         if (other.previous.namespace, other.previous.name) != (host.previous.namespace, host.previous.name):
             continue
         if _turn(other) <= _turn(host):
-            first[other.previous.node] = key_of(one.metadata)
+            first[other.previous.node] = key_of(agent.metadata)
         if other.kept or (not other.deleted and other.state in (*IN_A_CLUSTER, *UNDER_WAY)):
             busy.add(other.previous.node)
     return Leaving(first, frozenset(busy))

@@ -63,13 +63,15 @@ def _boot(seen: HubObjects, told: Mapping[str, str]) -> Iterator[Finding]:
     )
     unless = " unless HOSTLER_HUB_ARTIFACTS has them" if told.get("HOSTLER_HUB_ARTIFACTS") else ""
     hosts = defaultdict[str, list[str]](list)
-    for one in seen.infra_envs:
-        artifacts = artifacts_of(one)
+    for infra_env in seen.infra_envs:
+        artifacts = artifacts_of(infra_env)
         found = find_untrusted(artifacts, policy) if artifacts is not None else None
         if found is not None and found.why is Distrust.PLAIN_HTTP:
-            hosts[found.host].append(key_of(one.metadata))
+            hosts[found.host].append(key_of(infra_env.metadata))
         if artifacts is not None and (refused := find_refused_argument(artifacts.arguments, policy.arguments)):
-            why = f"InfraEnv {key_of(one.metadata)} has the kernel argument {refused}; its hosts are not returned."
+            why = (
+                f"InfraEnv {key_of(infra_env.metadata)} has the kernel argument {refused}; its hosts are not returned."
+            )
             yield Finding(Level.WARNING, WHAT, why, "Remove it, or add its name to HOSTLER_RECLAIM_KERNEL_ARGUMENTS.")
     for host, environments in sorted(hosts.items()):
         yield Finding(
@@ -82,10 +84,10 @@ def _boot(seen: HubObjects, told: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _namespaces(seen: HubObjects, inventories: frozenset[str]) -> Iterator[Finding]:
-    notes = {key_of(one.metadata): one.metadata.annotations.get(AGENTS_FROM, "") for one in seen.clusters}
+    notes = {key_of(cluster.metadata): cluster.metadata.annotations.get(AGENTS_FROM, "") for cluster in seen.clusters}
     kept = defaultdict[str, set[str]](set)
-    for one in seen.agents:
-        host = host_of(one)
+    for agent in seen.agents:
+        host = host_of(agent)
         cluster = host.bound or ((host.previous.namespace, host.previous.name) if host.previous is not None else None)
         if cluster is None:
             continue
@@ -103,7 +105,7 @@ def _namespaces(seen: HubObjects, inventories: frozenset[str]) -> Iterator[Findi
 
 
 def _listed(told: Mapping[str, str], name: str) -> frozenset[str]:
-    return frozenset(one.strip() for one in told.get(name, "").split(",") if one.strip())
+    return frozenset(item.strip() for item in told.get(name, "").split(",") if item.strip())
 
 
 async def find_kept_agents(client: Client) -> tuple[str, ...]:
@@ -112,5 +114,5 @@ async def find_kept_agents(client: Client) -> tuple[str, ...]:
         agents = await client.list(AGENT, type=Object)
     except NotFound:
         return ()
-    kept = [one.metadata for one in agents if FINALIZER in one.metadata.finalizers]
+    kept = [agent.metadata for agent in agents if FINALIZER in agent.metadata.finalizers]
     return tuple(f"Agent {about.namespace}/{about.name}" for about in kept)

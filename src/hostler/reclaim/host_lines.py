@@ -142,7 +142,7 @@ def steps_done(host: Host) -> int:
 def why_of(standing: Standing) -> str:
     """What `explain` says of the Agent, with the reason of a refusal, and how far its download is."""
     agent, host = standing.agent, standing.host
-    condition = next((one for one in agent.status.conditions if one.type == RECLAIMED), None)
+    condition = next((condition for condition in agent.status.conditions if condition.type == RECLAIMED), None)
     told = condition.message if condition is not None and is_under_way(host) else ""
     decided = standing.decision.why if standing.decision is not None else ""
     if host.state == State.PENDING:
@@ -168,8 +168,8 @@ def _since_of(standing: Standing, state: HostState) -> Instant | None:
     """When its stage began; of a state that is no stage of its own the object says nothing."""
     host = standing.host
     if host.state in IN_A_CLUSTER and host.bound is None:
-        bound = (one for one in standing.agent.status.conditions if one.type in ("Bound", RECLAIMED))
-        return max((parse(one.last_transition_time) or 0.0 for one in bound), default=0.0) or None
+        bound = (condition for condition in standing.agent.status.conditions if condition.type in ("Bound", RECLAIMED))
+        return max((parse(condition.last_transition_time) or 0.0 for condition in bound), default=0.0) or None
     return None if state is HostState.UNKNOWN else host.since
 
 
@@ -194,7 +194,9 @@ def _suspects(agent: Agent, host: Host) -> tuple[Suspect, ...]:
     """Who may write the Agent writes its label too: the BareMetalHost's boot MAC address has to agree."""
     if not host.bare_metal_host:
         return ()
-    macs = tuple(mac_mark(one.mac_address) for one in agent.status.inventory.interfaces if one.mac_address)
+    macs = tuple(
+        mac_mark(interface.mac_address) for interface in agent.status.inventory.interfaces if interface.mac_address
+    )
     named = clean_text(host.bare_metal_host, TEXT_LIMIT)
     doubt = f"BareMetalHost {named} may be it, without proof: only a label names it, and no MAC address agrees."
     return (Suspect(bare_metal_key(host.namespace, host.bare_metal_host), macs, doubt),)

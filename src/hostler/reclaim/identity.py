@@ -32,8 +32,8 @@ class Proof(StrEnum):
 def allowed_namespaces(cluster: str, agents_from: str, inventories: Collection[str]) -> frozenset[str]:
     """Namespaces whose Agents may act in a cluster: that of its ClusterDeployment, those its annotation names, and
     those the operator's setting names."""
-    named = (one.strip() for one in agents_from.split(","))
-    return frozenset({cluster, *(one for one in named if one), *inventories})
+    named = (name.strip() for name in agents_from.split(","))
+    return frozenset({cluster, *(name for name in named if name), *inventories})
 
 
 def prove_machine(host: Host, node: SpokeNode) -> Proof:
@@ -55,7 +55,7 @@ def prove_machine(host: Host, node: SpokeNode) -> Proof:
 def agent_names(system_uuid: str) -> tuple[str, ...]:
     """The names that an Agent has which is named by this system UUID, in both byte orders."""
     digits = normalise(system_uuid)
-    return () if digits is None else tuple(str(UUID(hex=one)) for one in (digits, swapped(digits)))
+    return () if digits is None else tuple(str(UUID(hex=spelling)) for spelling in (digits, swapped(digits)))
 
 
 def known_addresses(texts: Iterable[str]) -> frozenset[str]:
@@ -88,11 +88,11 @@ def spoke_node(node: Node) -> SpokeNode:
         boot_id=boot_id if is_name(boot_id) else "",
         control_plane=any(role in labels for role in CONTROL_PLANE),
         machine=next((word_or_quote(notes[name]) for name in MACHINES if notes.get(name)), ""),
-        ready=any(one.type == "Ready" and one.status == "True" for one in node.status.conditions),
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions),
         hostname_label=hostname if is_name(hostname) else "",
         held=isinstance(held_by(node, HOLDER), Held),
         provider_id=word_or_quote(node.spec.provider_id),
-        addresses=known_addresses(one.address for one in node.status.addresses if one.type == "InternalIP"),
+        addresses=known_addresses(address.address for address in node.status.addresses if address.type == "InternalIP"),
     )
 
 

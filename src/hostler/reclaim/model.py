@@ -72,7 +72,7 @@ class StepFailure(StrEnum):
 
 
 Cause: TypeAlias = Reason | StepFailure
-_CAUSES: dict[str, Cause] = {one.value: one for one in (*StepFailure, *Reason)}
+_CAUSES: dict[str, Cause] = {cause.value: cause for cause in (*StepFailure, *Reason)}
 
 
 def find_cause(text: str) -> Cause | None:

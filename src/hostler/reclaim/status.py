@@ -86,12 +86,12 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
             case NoteCluster(cluster):
                 status["deprovision_info"] = _deprovision(cluster)
                 # It is about the last cluster; of this one there is nothing to say yet.
-                conditions = [one for one in conditions if one.type not in (RECLAIMED, NOT_ONE_SHOT)]
+                conditions = [condition for condition in conditions if condition.type not in (RECLAIMED, NOT_ONE_SHOT)]
             case ForgetCluster():
                 status["deprovision_info"] = None
             case Enter(transition, reason, message):
                 if transition.target != State.DISCOVERING:  # another attempt, or its agent takes the entry back
-                    conditions = [one for one in conditions if one.type != NOT_ONE_SHOT]
+                    conditions = [condition for condition in conditions if condition.type != NOT_ONE_SHOT]
                 stage = model.next_stage(agent.status.progress.stage_start_time, now)
                 status["debugInfo"] = {"state": str(transition.target), "stateInfo": cut(message)}
                 status["progress"] = {"stageStartTime": stage, "stageUpdateTime": stage}
@@ -102,7 +102,7 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
             case SetCondition(reason, message):
                 conditions = _said(conditions, RECLAIMED, _status("", reason), reason, message, now)
     if conditions != list(agent.status.conditions):
-        status["conditions"] = [_plain(one) for one in conditions]
+        status["conditions"] = [_plain(condition) for condition in conditions]
     return {"status": status} if status else None
 
 
@@ -124,7 +124,7 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
                 finalizers = finalizers if FINALIZER in finalizers else (*finalizers, FINALIZER)
             case RemoveFinalizer():
                 notes |= {PINNED: None} if PINNED in there else {}
-                finalizers = tuple(one for one in finalizers if one != FINALIZER)
+                finalizers = tuple(finalizer for finalizer in finalizers if finalizer != FINALIZER)
     changes: dict[str, Any] = {"annotations": notes} if notes else {}
     if finalizers != agent.metadata.finalizers:
         changes["finalizers"] = list(finalizers)
@@ -152,7 +152,7 @@ def _said(
     conditions: list[Condition], kind: str, status: str, reason: str, message: str, now: Instant
 ) -> list[Condition]:
     """The conditions with this one in its place; its time changes with its status only."""
-    old = next((one for one in conditions if one.type == kind), None)
+    old = next((condition for condition in conditions if condition.type == kind), None)
     since = old.last_transition_time if old is not None and old.status == status else None
     new = Condition(
         type=kind, status=status, reason=reason, message=cut(message), last_transition_time=since or iso(now),
@@ -160,7 +160,7 @@ def _said(
     )  # fmt: skip
     if old is None:
         return [*conditions, new]
-    return [new if one is old else one for one in conditions]
+    return [new if condition is old else condition for condition in conditions]
 
 
 def _plain(condition: Condition) -> dict[str, Any]:

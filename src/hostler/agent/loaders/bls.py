@@ -222,7 +222,7 @@ def _stem(name: str) -> str:
         dot = name.rfind(".", 0, end)
         if dot <= 0 or dot + 1 >= end or not (_letter(name[dot + 1]) or name[dot + 1] == "~"):
             return name[:end]
-        if not all(_alnum(one) or one == "~" for one in name[dot + 1 : end]):
+        if not all(_alnum(character) or character == "~" for character in name[dot + 1 : end]):
             return name[:end]
         end = dot
 

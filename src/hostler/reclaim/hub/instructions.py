@@ -68,7 +68,7 @@ def instructions(
         arguments |= hashes_of(infra_env, served)
         if found.arguments:
             arguments["kernel_arguments"] = [
-                {"operation": one.operation, "value": one.value} for one in found.arguments
+                {"operation": argument.operation, "value": argument.value} for argument in found.arguments
             ]
         return _answer(60, "continue", _step(agent, DOWNLOAD, arguments))
     if state == State.REBOOTING and find_called_off(host_of(agent)) is None:
