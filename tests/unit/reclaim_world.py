@@ -21,7 +21,7 @@ from hostler.reclaim.model import (
     SpokeObject,
     State,
     find_cause,
-    pin,
+    pin_node,
     stage_key,
     step_id,
 )
@@ -31,7 +31,7 @@ POLICY = Policy(hub_url="https://hub.example", image="agent:1")
 NODE = SpokeNode("worker-1", "uid-1", "0c1a9d3e-0001-4000-8000-000000000001", "boot-1", False, "", True)
 DAEMON_SET = SpokeObject("daemonsets", "worker-1-reclaim")
 PREVIOUS = Cluster("spoke-ns", "spoke", "worker-1")
-PINNED = pin("T0", NODE)
+PINNED = pin_node("T0", NODE)
 GONE = Unknown("the cluster does not answer")
 
 

@@ -35,7 +35,7 @@ from hostler.reclaim.decision import (
     Withdraw,
 )
 from hostler.reclaim.explain import rules_of
-from hostler.reclaim.facts import FINALIZER, host_of, leaving
+from hostler.reclaim.facts import FINALIZER, find_leaving, host_of
 from hostler.reclaim.identity import control_plane_without
 from hostler.reclaim.model import (
     Cluster,
@@ -48,7 +48,7 @@ from hostler.reclaim.model import (
     SpokeObject,
     State,
     find_cause,
-    pin,
+    pin_node,
     stage_key,
     step_id,
 )
@@ -328,7 +328,7 @@ def test_the_rules_hold_again_before_the_agent_is_put_there() -> None:
     late = host(State.RECLAIMING, spoke=in_control_plane(3, 2, "worker-2"))
     assert decide(late, POLICY, NOW).actions == (AddFinalizer(PINNED),)
     # A pin of an earlier attempt is none.
-    early = host(State.RECLAIMING, kept=True, pinned=pin("T-1", NODE))
+    early = host(State.RECLAIMING, kept=True, pinned=pin_node("T-1", NODE))
     assert decide(early, POLICY, NOW).actions == (AddFinalizer(PINNED),)
 
 
@@ -411,7 +411,7 @@ def test_hosts_leave_from_the_unbind_on() -> None:
         agent("stays", "installed", bound=True), agent("elsewhere", "reclaiming", cluster="other"),
         *(agent(state, state) for state in State),
     ]  # fmt: skip
-    found = leaving(agents, host(), ALLOWED)
+    found = find_leaving(agents, host(), ALLOWED)
     assert found.agents == {str(state): f"hosts/{state}" for state in State}
     assert found.busy == {"installed", "added-to-existing-cluster", "reclaiming", "reclaiming-rebooting"}
 
@@ -450,7 +450,7 @@ PINNED_EARLY = agent("a", "reclaiming", stage=EARLY, pinned=True)
     ],
 )
 def test_who_leaves_a_cluster_first_is_not_kept_by_who_comes_later(one: Agent, other: Agent, counted: bool) -> None:
-    found = leaving([one, other], host_of(one), ALLOWED)
+    found = find_leaving([one, other], host_of(one), ALLOWED)
     assert dict(found.agents) == ({other.metadata.name: f"hosts/{other.metadata.name}"} if counted else {})
 
 
@@ -469,10 +469,10 @@ def test_of_two_control_planes_one_goes_and_the_other_is_refused_by_its_name(
     def decided(number: int) -> actions.Decision:
         own = host_of(agents[number])
         assert own.previous is not None
-        counted = control_plane_without(own.previous.node, nodes.values(), leaving(agents, own, ALLOWED))
+        counted = control_plane_without(own.previous.node, nodes.values(), find_leaving(agents, own, ALLOWED))
         found = spoke(node=known(nodes[own.previous.node]), control_plane=known(counted))
         there = replace(own, since=NOW - 10, spoke=found, artifacts=host().artifacts, system_uuid=NODE.system_uuid)
-        return decide(replace(there, pinned=pin(EARLY, NODE)), replace(POLICY, drain=emptying.Policy()), NOW)
+        return decide(replace(there, pinned=pin_node(EARLY, NODE)), replace(POLICY, drain=emptying.Policy()), NOW)
 
     (goes,) = decided(0).actions
     if together:
@@ -506,7 +506,7 @@ def test_nothing_is_begun_removed_or_forgotten_on_what_is_not_known(found: Host,
                 assert found.reason not in model.UNCONFIRMED
         if isinstance(action, Deploy):
             assert found.state == State.RECLAIMING
-            assert found.pinned == pin(found.stage, action.node)
+            assert found.pinned == pin_node(found.stage, action.node)
         if isinstance(action, NoteCluster):
             assert found.previous in (None, action.cluster) or found.reason == "Registered"
         if isinstance(action, Deploy | RemoveNode):
@@ -692,12 +692,14 @@ def test_a_node_that_cannot_be_emptied_is_not_restarted(state: emptying.State, t
     held = replace(NODE, held=True)
     stuck = replace(spoke(node=known(held)), drain=emptying.Decision(state, (), "web-1 does not go.", None))
     asked = replace(POLICY, drain=emptying.Policy())
-    assert entered(host(State.RECLAIMING, kept=True, pinned=pin("T0", held), spoke=stuck), asked) == transition
+    assert entered(host(State.RECLAIMING, kept=True, pinned=pin_node("T0", held), spoke=stuck), asked) == transition
     unknown = replace(stuck, drain=emptying.Decision(emptying.State.UNKNOWN, (), "The pods are not known.", None))
-    assert decide(host(State.RECLAIMING, kept=True, pinned=pin("T0", held), spoke=unknown), asked, NOW).actions == ()
+    assert (
+        decide(host(State.RECLAIMING, kept=True, pinned=pin_node("T0", held), spoke=unknown), asked, NOW).actions == ()
+    )
     assert (
         decide(
-            host(State.RECLAIMING, kept=True, pinned=pin("T0", held), spoke=replace(stuck, drain=None)), asked, NOW
+            host(State.RECLAIMING, kept=True, pinned=pin_node("T0", held), spoke=replace(stuck, drain=None)), asked, NOW
         ).actions
         == ()
     )

@@ -40,12 +40,12 @@ from hostler.reclaim.hub.instructions import (
     DOWNLOAD,
     REBOOT,
     Reply,
-    instructions,
-    noted,
-    registered,
-    withheld,
+    make_instructions,
+    note_registration,
+    note_reply,
+    note_withheld,
 )
-from hostler.reclaim.hub.server import BURST, Malformed, Rates, read
+from hostler.reclaim.hub.server import BURST, Malformed, Rates, decode_body
 from hostler.reclaim.hub.tokens import Claims, Denied, Keys, Opens
 from hostler.reclaim.model import Report, State, StepFailure, stage_key, step_id
 from hostler.reclaim.observe import Observer
@@ -175,7 +175,7 @@ def test_the_words_are_the_agents_own() -> None:
 
 
 def test_reclaiming_downloads_and_rebooting_reboots() -> None:
-    told = instructions(agent(), environment(kernelArguments=[{"operation": "append", "value": "ip=dhcp"}]), BOOT)
+    told = make_instructions(agent(), environment(kernelArguments=[{"operation": "append", "value": "ip=dhcp"}]), BOOT)
     assert (told["next_instruction_seconds"], told["post_step_action"]) == (60, "continue")
     (one,) = told["instructions"]
     assert (one["step_type"], one["step_id"]) == ("download-boot-artifacts", step(State.RECLAIMING))
@@ -186,7 +186,7 @@ def test_reclaiming_downloads_and_rebooting_reboots() -> None:
         "host_fs_mount_dir": "/host",
         "kernel_arguments": [{"operation": "append", "value": "ip=dhcp"}],
     }
-    told = instructions(agent(State.REBOOTING), environment(), BOOT)
+    told = make_instructions(agent(State.REBOOTING), environment(), BOOT)
     assert (told["next_instruction_seconds"], told["post_step_action"]) == (120, "exit")
     assert told["instructions"][0]["step_type"] == "reboot-for-reclaim"
 
@@ -203,16 +203,16 @@ def test_nobody_is_restarted_who_changed_their_mind_before_the_agent_asked(chang
     body = msgspec.to_builtins(agent(State.REBOOTING))
     body["metadata"] |= change.get("metadata", {})
     found = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
-    told = instructions(found, environment(), BOOT)
+    told = make_instructions(found, environment(), BOOT)
     assert (told["instructions"], told["post_step_action"]) == ([], "exit")
     # The stage ends with that, once.
-    changes = withheld(found)
+    changes = note_withheld(found)
     body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **changes}
     after = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
     report = host_of(after).report
     assert report is not None
     assert (report.step_id, report.exit_code, report.reason) == (step(State.REBOOTING), 1, "Cancelled")
-    assert withheld(after) == {}
+    assert note_withheld(after) == {}
 
 
 @pytest.mark.parametrize(
@@ -227,32 +227,32 @@ def test_nobody_is_restarted_who_changed_their_mind_before_the_agent_asked(chang
 def test_a_host_that_goes_down_already_is_not_called_off_for_a_wish(change: dict[str, Any], goes_on: bool) -> None:
     """Else its entry would be taken back while it goes down, and it be restarted for nothing."""
     rebooting = agent(State.REBOOTING)
-    said = noted(rebooting, Reply(REBOOT, step(State.REBOOTING), 0))
+    said = note_reply(rebooting, Reply(REBOOT, step(State.REBOOTING), 0))
     body = msgspec.to_builtins(rebooting)
     body["metadata"] |= change.get("metadata", {})
     body["metadata"]["annotations"] = {**body["metadata"].get("annotations", {}), **said}
     body["status"] |= change.get("status", {})
     found = msgspec.convert({**body, "spec": change.get("spec", {})}, Agent)
-    assert bool(instructions(found, environment(), BOOT)["instructions"]) == goes_on
-    assert bool(withheld(found)) == (not goes_on and found.status.debug_info.state == State.REBOOTING)
+    assert bool(make_instructions(found, environment(), BOOT)["instructions"]) == goes_on
+    assert bool(note_withheld(found)) == (not goes_on and found.status.debug_info.state == State.REBOOTING)
     # That it did not go down after all, or came back, is still said and counts.
-    failed = noted(found, Reply(REBOOT, step(State.REBOOTING), 1, '{"reason": "BootedBack"}'))
+    failed = note_reply(found, Reply(REBOOT, step(State.REBOOTING), 1, '{"reason": "BootedBack"}'))
     assert bool(failed) == (found.status.debug_info.state == State.REBOOTING)
 
 
 def test_a_restart_nobody_called_off_is_given() -> None:
-    assert withheld(agent(State.REBOOTING)) == {}
-    assert withheld(agent(State.RECLAIMING, **{CANCEL: "now"})) == {}
+    assert note_withheld(agent(State.REBOOTING)) == {}
+    assert note_withheld(agent(State.RECLAIMING, **{CANCEL: "now"})) == {}
 
 
 @pytest.mark.parametrize("state", [one for one in State if one not in (State.RECLAIMING, State.REBOOTING)] + ["", "x"])
 def test_every_other_state_gives_nothing_and_the_end(state: str) -> None:
-    told = instructions(agent(state), environment(), BOOT)
+    told = make_instructions(agent(state), environment(), BOOT)
     assert (told["instructions"], told["post_step_action"]) == ([], "exit")
 
 
 def test_artifacts_this_hub_has_are_given_by_its_own_address() -> None:
-    told = instructions(agent(), environment(), BOOT, {"initrd": "https://hub/initrd"})
+    told = make_instructions(agent(), environment(), BOOT, {"initrd": "https://hub/initrd"})
     arguments = json.loads(told["instructions"][0]["args"][0])
     assert (arguments["kernel_url"], arguments["initrd_url"]) == ("https://k", "https://hub/initrd")
 
@@ -274,7 +274,7 @@ def test_hashes_are_the_hubs_own_or_the_owners_word() -> None:
 )
 def test_what_was_not_verified_is_said_before_the_host_restarts(unverified: list[str], said: str) -> None:
     reply = Reply(DOWNLOAD, step(State.RECLAIMING), 0, json.dumps({"unverified": unverified}), "whatever it says")
-    report = host_of(agent(**noted(agent(), reply))).report
+    report = host_of(agent(**note_reply(agent(), reply))).report
     assert report is not None
     assert (report.message.startswith(said), bool(report.message)) == (True, bool(said))
 
@@ -290,17 +290,17 @@ def test_what_was_not_verified_is_said_before_the_host_restarts(unverified: list
 )
 def test_what_later_boots_start_is_kept_of_the_agents_answer(output: dict[str, Any], lasts: str) -> None:
     reply = Reply(DOWNLOAD, step(State.RECLAIMING), 0, json.dumps(output))
-    report = host_of(agent(**noted(agent(), reply))).report
+    report = host_of(agent(**note_reply(agent(), reply))).report
     assert report is not None
     assert report.lasts == lasts
 
 
 def test_an_answer_becomes_a_report_once() -> None:
     reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, '{"reason": "NoSpace"}', "no\nspace\x1b[31m")
-    changes = noted(agent(), reply)
+    changes = note_reply(agent(), reply)
     after = agent(**changes)
     assert host_of(after).report == Report(step(State.RECLAIMING), 1, StepFailure.NO_SPACE, "no space [31m")
-    assert noted(after, reply) == {}
+    assert note_reply(after, reply) == {}
 
 
 @pytest.mark.parametrize(
@@ -316,17 +316,17 @@ def test_an_answer_becomes_a_report_once() -> None:
     ],
 )
 def test_answers_that_belong_nowhere_change_nothing(state: str, reply: Reply) -> None:
-    assert noted(agent(state), reply) == {}
+    assert note_reply(agent(state), reply) == {}
 
 
 def test_progress_is_noted_beside_the_report() -> None:
     reply = Reply("progress", step(State.RECLAIMING), 0, '{"stage": "initrd", "percent": 340}')
-    assert noted(agent(), reply) == {PROGRESS: "initrd 100%"}
+    assert note_reply(agent(), reply) == {PROGRESS: "initrd 100%"}
 
 
 def test_a_registration_counts_for_its_stage_only() -> None:
     rebooting = agent(State.REBOOTING)
-    assert registered(rebooting) == {REGISTRATION: stage_key(State.REBOOTING, "2026-01-01T00:00:00Z")}
+    assert note_registration(rebooting) == {REGISTRATION: stage_key(State.REBOOTING, "2026-01-01T00:00:00Z")}
 
 
 @given(st.text(max_size=40), st.integers(), st.text(max_size=2000), st.text(max_size=3000), st.sampled_from([*State]))
@@ -334,7 +334,7 @@ def test_no_answer_writes_anything_but_its_note(
     kind: str, exit_code: int, output: str, error: str, state: State
 ) -> None:
     for step_type in (kind, DOWNLOAD, REBOOT, "progress"):
-        changes = noted(agent(state), Reply(step_type, step(state), exit_code, output, error))
+        changes = note_reply(agent(state), Reply(step_type, step(state), exit_code, output, error))
         assert set(changes) <= {REPORT, PROGRESS}
         assert all(len(value) < 8 * LIMIT for value in changes.values())
         host_of(agent(state, **changes))
@@ -346,7 +346,7 @@ def test_no_answer_writes_anything_but_its_note(
 def test_an_agent_does_not_say_what_we_decide_by(word: str) -> None:
     """A host that says it is `Registered` would pass for one in discovery, and be left alone in its old cluster."""
     reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, json.dumps({"reason": word}), "no")
-    report = host_of(agent(**noted(agent(), reply))).report
+    report = host_of(agent(**note_reply(agent(), reply))).report
     assert report is not None
     assert (report.exit_code, report.reason) == (1, None)
 
@@ -355,14 +355,14 @@ def test_every_reason_of_the_agent_is_taken_as_it_is() -> None:
     assert {one.value for one in Reason} == {one.value for one in StepFailure}
     for reason in Reason:
         reply = Reply(DOWNLOAD, step(State.RECLAIMING), 1, json.dumps({"reason": reason.value}), "no")
-        report = host_of(agent(**noted(agent(), reply))).report
+        report = host_of(agent(**note_reply(agent(), reply))).report
         assert report is not None
         assert report.reason == reason.value
 
 
 @given(st.one_of(st.binary(max_size=400), st.integers(0, 60_000).map(lambda deep: b'{"x":' + b"[" * deep)))
 def test_no_body_is_more_than_refused(body: bytes) -> None:
-    assert isinstance(read(Reply, body), Malformed | Reply)
+    assert isinstance(decode_body(Reply, body), Malformed | Reply)
 
 
 def test_what_comes_over_the_network_is_one_bounded_line() -> None:
@@ -427,7 +427,7 @@ def test_every_artifact_of_ours_has_a_hash_and_the_owners_word_counts(
         found = await files.with_hashes("ie-1")
         addresses = await files.served("ie-1")
         assert found == {**addresses, "kernel_sha256": sha256(b"kernel"), "initrd_sha256": sha256(b"initrd")}
-        told = instructions(agent(), environment(), BOOT, found)
+        told = make_instructions(agent(), environment(), BOOT, found)
         arguments = json.loads(told["instructions"][0]["args"][0])
         assert (arguments["kernel_sha256"], arguments["initrd_url"]) == (sha256(b"kernel"), addresses["initrd"])
         (place / "kernel").write_bytes(b"another")

@@ -12,7 +12,7 @@ import pytest
 
 from hostler.capabilities import read_settings
 from hostler.errors import Complaint, Exit
-from hostler.reclaim.agent_manifests import Order, environment
+from hostler.reclaim.agent_manifests import Order, agent_environment
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.model import SpokeNode
 from hostler.reclaim.settings import HUB_PLAIN_HTTP, HUB_URL
@@ -81,5 +81,5 @@ def test_the_pod_accepts_plain_http_only_where_the_operator_does(url: str, accep
         host="h", host_uid="u", node=node, infra_env="i", artifacts=Artifacts("k", "i", "r"), hub_url=url,
         image="agent:1", token="t",
     )  # fmt: skip
-    told: Mapping[str, str] = environment(order)
+    told: Mapping[str, str] = agent_environment(order)
     assert (told.get("HUB_PLAIN_HTTP") == "true") == accepts

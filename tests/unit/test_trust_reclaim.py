@@ -45,8 +45,8 @@ from hostler.reclaim.facts import (
     artifacts_of,
     host_of,
 )
-from hostler.reclaim.findings import HubObjects, findings
-from hostler.reclaim.hub.instructions import instructions
+from hostler.reclaim.findings import HubObjects, list_findings
+from hostler.reclaim.hub.instructions import make_instructions
 from hostler.reclaim.identity import Proof, agent_names, allowed_namespaces, known_addresses, prove_machine, spoke_node
 from hostler.reclaim.model import (
     ControlPlane,
@@ -58,7 +58,7 @@ from hostler.reclaim.model import (
     SpokeObject,
     State,
     is_held_for,
-    pin,
+    pin_node,
 )
 from hostler.uuids import normalise, same_uuid, swapped
 from tests.sizes import examples
@@ -101,7 +101,7 @@ NOTES = st.one_of(
     }),
 )  # fmt: skip
 STATES = st.sampled_from(["reclaiming", "reclaiming", "discovering-unbound", "installed", *State, "", "x-unbound"])
-PINS = [str(pin(STAGE, node_of(one))) for one in CLUSTERS]
+PINS = [str(pin_node(STAGE, node_of(one))) for one in CLUSTERS]
 METADATA = st.fixed_dictionaries({
     "name": st.sampled_from([*UUIDS, UUIDS[0].upper(), "agent-1"]),
     "namespace": st.sampled_from(NAMESPACES),
@@ -140,7 +140,7 @@ def begun(namespace: str, name: str, cluster: str, state: str) -> Any:
     return {
         "metadata": {
             "name": name, "namespace": namespace, "uid": "u-1", "finalizers": [FINALIZER],
-            "annotations": {PINNED: str(pin(STAGE, node_of(cluster)))},
+            "annotations": {PINNED: str(pin_node(STAGE, node_of(cluster)))},
         },
         "status": {
             "debugInfo": {"state": state}, "progress": {"stageStartTime": STAGE}, "deprovision_info": note,
@@ -234,7 +234,7 @@ def test_an_agent_is_told_to_boot_only_what_is_accepted(environment: Any) -> Non
     """The InfraEnv may have changed since the rules were looked at: the hub looks again."""
     agent = msgspec.convert({"metadata": {"uid": "u"}, "status": {"debugInfo": {"state": "reclaiming"}}}, Agent)
     infra_env = msgspec.convert(environment, InfraEnv)
-    told = instructions(agent, infra_env, BOOT)["instructions"]
+    told = make_instructions(agent, infra_env, BOOT)["instructions"]
     found = artifacts_of(infra_env)
     assert bool(told) == (found is not None and is_accepted(found, BOOT))
 
@@ -422,7 +422,7 @@ def under_way(**spoke: Any) -> Host:
     body = {
         "metadata": {
             "name": UUIDS[0], "namespace": "victim", "uid": "u-1", "finalizers": [FINALIZER],
-            "annotations": {PINNED: str(pin(STAGE, node_of("victim")))},
+            "annotations": {PINNED: str(pin_node(STAGE, node_of("victim")))},
         },
         "status": {
             "debugInfo": {"state": "reclaiming"}, "progress": {"stageStartTime": STAGE},
@@ -488,7 +488,7 @@ def test_a_cordon_ends_after_the_permission_is_withdrawn(deleted: bool) -> None:
     assert decide(released, POLICY, NOW).actions == (RemoveFinalizer(),)
 
 
-@pytest.mark.parametrize("pinned", [pin(STAGE, replace(node_of("victim"), uid="another")), None])
+@pytest.mark.parametrize("pinned", [pin_node(STAGE, replace(node_of("victim"), uid="another")), None])
 def test_a_node_cordoned_for_another_agent_stays_so(pinned: Pin | None) -> None:
     lost = {"reach": Known(False, NOW), "remains": Known(frozenset[SpokeObject](), NOW)}
     host = replace(under_way(**lost), state=State.PENDING, pinned=pinned)
@@ -518,7 +518,7 @@ def test_doctor_names_the_setting_that_accepts_what_is_refused() -> None:
 
     def fixes(**told: str) -> str:
         on = Known(True, NOW)
-        return "; ".join(one.fix for one in findings(Known(objects, NOW), told, on=on))
+        return "; ".join(one.fix for one in list_findings(Known(objects, NOW), told, on=on))
 
     said = fixes(HUB_URL="http://hub")
     assert "HOSTLER_HUB_PLAIN_HTTP" in said
@@ -530,9 +530,9 @@ def test_doctor_names_the_setting_that_accepts_what_is_refused() -> None:
         "HOSTLER_RECLAIM_INVENTORIES": "other, hosts",
     }  # fmt: skip
     assert fixes(**accepted) == ""
-    assert list(findings(Known(objects, NOW), {}, on=Known(False, NOW))) == []
-    assert list(findings(Known(objects, NOW), {}, on=Unknown("no operator"))) == []
-    (unread,) = findings(Unknown("forbidden"), {}, on=Known(True, NOW))
+    assert list(list_findings(Known(objects, NOW), {}, on=Known(False, NOW))) == []
+    assert list(list_findings(Known(objects, NOW), {}, on=Unknown("no operator"))) == []
+    (unread,) = list_findings(Unknown("forbidden"), {}, on=Known(True, NOW))
     assert "forbidden" in unread.why
 
 

@@ -26,7 +26,7 @@ from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.decide import decide
 from hostler.reclaim.decision import Deploy, Withdraw
 from hostler.reclaim.facts import FINALIZER, host_of
-from hostler.reclaim.hub.instructions import DOWNLOAD, Reply, noted, registered
+from hostler.reclaim.hub.instructions import DOWNLOAD, Reply, note_registration, note_reply
 from hostler.reclaim.model import ControlPlane, Policy, Spoke, SpokeNode, SpokeObject, State, step_id
 from hostler.reclaim.status import notes_patch, status_patch
 from tests.unit.test_metal_remediation import OFF, Rack, merged
@@ -103,9 +103,9 @@ class Return:
         agent, notes = self.agent, dict[str, str]()
         if self.state == State.RECLAIMING and self.deployed:
             step = step_id("u-1", self.state, agent.status.progress.stage_start_time)
-            notes = noted(agent, Reply(DOWNLOAD, step))
+            notes = note_reply(agent, Reply(DOWNLOAD, step))
         elif self.state == State.REBOOTING:
-            notes = registered(agent)
+            notes = note_registration(agent)
         self.body = merged(self.body, {"metadata": {"annotations": notes}} if notes else {})
 
     def run(self, looks: int = 24) -> list[Json]:

@@ -116,7 +116,7 @@ async def _look(client: Client, settings: Settings) -> Facts:
             *left_behind("maintenance", begun(seen), on=maintenance_on),
             *withdrawal.leftover_findings(left, on=platform_on),
             *left_behind("reclaim", agents, on=reclaim_on),
-            *reclaim.findings(await _known(lambda: reclaim.look(client)), told, on=reclaim_on),
+            *reclaim.list_findings(await _known(lambda: reclaim.read_hub_objects(client)), told, on=reclaim_on),
             *metal.leftover_findings(hosts, unlabelled, on=metal_on),
             *stored_version_findings(
                 await _known(lambda: read_definitions(client)), on=isinstance(metal_on, Known) and metal_on.value

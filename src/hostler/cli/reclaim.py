@@ -40,8 +40,8 @@ def status(settings: Settings, agent: Maybe = "", within: Within = "", output: O
 
     async def find(client: Client) -> list[commands.Line]:
         if agent:
-            return [commands.line_of(await commands.find(client, agent))]
-        return await commands.lines(client, within or None)
+            return [commands.line_of(await commands.find_agent(client, agent))]
+        return await commands.list_lines(client, within or None)
 
     found = ask_cluster(settings, find)
     if output is Output.JSON:
@@ -82,10 +82,10 @@ def start(
         if not yes and not typer.confirm("Return it to discovery?", default=False, err=True):
             raise Complaint(f"{line.agent} stays as it is.", code=Exit.REFUSED)
 
-    _request(
-        settings, agent, lambda client, found: commands.start(client, found, whole_cluster=whole_cluster), output,
-        ask,
-    )  # fmt: skip
+    def start(client: Client, found: Agent) -> Awaitable[str]:
+        return commands.start_reclaim(client, found, whole_cluster=whole_cluster)
+
+    _request(settings, agent, start, output, ask)
 
 
 @app.command()
@@ -94,7 +94,7 @@ def cancel(settings: Settings, agent: Name, output: OutputFlag = Output.TABLE) -
     """Cancel before the host is restarted. It stays unbound, and its installed system goes on."""
     from hostler.reclaim import commands
 
-    _request(settings, agent, commands.cancel, output)
+    _request(settings, agent, commands.cancel_reclaim, output)
 
 
 @app.command()
@@ -103,7 +103,7 @@ def retry(settings: Settings, agent: Name, output: OutputFlag = Output.TABLE) ->
     """Try again, after the cause of a failure is fixed."""
     from hostler.reclaim import commands
 
-    _request(settings, agent, commands.retry, output)
+    _request(settings, agent, commands.retry_reclaim, output)
 
 
 @app.command()
@@ -121,7 +121,7 @@ def token(
     from hostler.cli.cluster import ask_cluster
     from hostler.reclaim import commands
 
-    print_text(ask_cluster(settings, lambda client: commands.token(client, infra_env, settings[NAMESPACE], span)))
+    print_text(ask_cluster(settings, lambda client: commands.issue_token(client, infra_env, settings[NAMESPACE], span)))
 
 
 def _request(
@@ -135,7 +135,7 @@ def _request(
     from hostler.kube.records import key_of
     from hostler.reclaim import commands
 
-    found = ask_cluster(settings, lambda client: commands.find(client, name))
+    found = ask_cluster(settings, lambda client: commands.find_agent(client, name))
     ask(found)
     said = ask_cluster(settings, lambda client: request(client, found))
     if output is Output.JSON:

@@ -96,10 +96,10 @@ def pull_name_for(node: str) -> str:
 
 def list_manifests(order: Order) -> list[Manifest]:
     """Every object, in the order they must be made."""
-    return [*_shared(order), *_own(order)]
+    return [*_shared_manifests(order), *_host_manifests(order)]
 
 
-def _shared(order: Order) -> list[Manifest]:
+def _shared_manifests(order: Order) -> list[Manifest]:
     enforce = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
     rules = []
     if order.security_context_constraints:
@@ -126,7 +126,7 @@ def _shared(order: Order) -> list[Manifest]:
     ]
 
 
-def _own(order: Order) -> list[Manifest]:
+def _host_manifests(order: Order) -> list[Manifest]:
     name = name_for(order.node.name)
     found = [_manifest(SECRET, name, {"type": "Opaque", "data": {"token": _base64(order.token.encode())}}, order)]
     if order.pull_secret:
@@ -177,7 +177,7 @@ def _container(order: Order) -> dict[str, Any]:
         "name": "agent",
         "image": order.image,
         "command": ["python3", "-m", "hostler.agent"],
-        "env": [{"name": key, "value": value} for key, value in environment(order).items()],
+        "env": [{"name": key, "value": value} for key, value in agent_environment(order).items()],
         "securityContext": {"privileged": True, "runAsUser": 0},
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
         "volumeMounts": [
@@ -189,7 +189,7 @@ def _container(order: Order) -> dict[str, Any]:
     }
 
 
-def environment(order: Order) -> dict[str, str]:
+def agent_environment(order: Order) -> dict[str, str]:
     """The agent's settings; the boot artifacts and the boot this began in are among them."""
     found = {
         "HUB_URL": order.hub_url,

@@ -116,7 +116,7 @@ class ReclaimCapability(Capability):
         self._hub.connections.dropped = dropped.inc
         observer = Observer(self._agents, self._infra_envs, self._spokes, self._hub.files.served)
         reporter = EventReporter(shared.recorder, metrics)
-        executor = ActionExecutor(client, observer, self._keyring, reporter, _certificates(settings))
+        executor = ActionExecutor(client, observer, self._keyring, reporter, _read_certificates(settings))
         self._agent_controller = ReclaimController(observer, executor, writer, reporter, lambda: self._policy)
         self.controller = self.add_controller("reclaim", self._reconcile, settings[say.RECLAIM_WORKERS])
 
@@ -145,7 +145,7 @@ class ReclaimCapability(Capability):
         self.controller.queue.add(KEY)
 
     def _agent_changed(self, key: str, before: Agent | None, after: Agent | None) -> None:
-        if before is None or after is None or _matters(before) != _matters(after):
+        if before is None or after is None or _decision_facts(before) != _decision_facts(after):
             self.controller.queue.add(key)
             for cluster in {cluster for agent in (before, after) for cluster in _cluster_left_by(agent)}:
                 for waiting in self._agents.store.keys_by("waiting", cluster):
@@ -156,7 +156,7 @@ class ReclaimCapability(Capability):
         return self._infra_envs.store.get(key) if self._infra_envs.not_in_step() is None else None
 
     def _infra_env_changed(self, key: str, before: InfraEnv | None, after: InfraEnv | None) -> None:
-        if before is not None and after is not None and _boots(before) == _boots(after):
+        if before is not None and after is not None and _boot_facts(before) == _boot_facts(after):
             return
         for agent in self._agents.store.by("infra_env", key):
             self.controller.queue.add(f"{agent.metadata.namespace}/{agent.metadata.name}")
@@ -218,7 +218,7 @@ def _boot_policy(settings: Settings) -> BootPolicy:
     return BootPolicy(settings[say.HUB_URL], frozenset(hosts), frozenset(arguments))
 
 
-def _boots(infra_env: InfraEnv) -> tuple[object, ...]:
+def _boot_facts(infra_env: InfraEnv) -> tuple[object, ...]:
     """What of an InfraEnv can change a decision: whatever its hosts would boot."""
     return artifacts_of(infra_env), hashes_of(infra_env)
 
@@ -237,7 +237,7 @@ def _waits_for_workers_of(agent: Agent) -> tuple[str, ...]:
     return _cluster_left_by(agent) if waits else ()
 
 
-def _matters(agent: Agent) -> tuple[object, ...]:
+def _decision_facts(agent: Agent) -> tuple[object, ...]:
     """What of an Agent can change a decision; heartbeats and progress cannot."""
     status, meta = agent.status, agent.metadata
     notes = {name: value for name, value in meta.annotations.items() if name != PROGRESS}
@@ -247,7 +247,7 @@ def _matters(agent: Agent) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _certificates(settings: Settings) -> str:
+def _read_certificates(settings: Settings) -> str:
     """The PEM text of HUB_CA, for agents."""
     place = settings[say.HUB_CA]
     if not place:

@@ -27,7 +27,7 @@ def clean_up_discovered(host: Host, policy: Policy) -> Decision:
     """In discovery: whatever is left in the old cluster goes, then the note about it."""
     if host.previous is None:
         return clean_up(host, "It is in discovery.", ())
-    settled = _forgotten(host, policy)
+    settled = _forget_cluster(host, policy)
     if host.reason != Reason.REGISTERED and not any(isinstance(action, ForgetCluster) for action in settled.actions):
         # Whatever becomes of the old cluster: the note about it is not of where the host is installed next.
         said = SetCondition(Reason.REGISTERED, "The host is in discovery again.")
@@ -35,7 +35,7 @@ def clean_up_discovered(host: Host, policy: Policy) -> Decision:
     return settled
 
 
-def _forgotten(host: Host, policy: Policy) -> Decision:
+def _forget_cluster(host: Host, policy: Policy) -> Decision:
     last: tuple[Action, ...] = (ForgetCluster(),)
     if policy.remove_node and _may_remove(host):
         match host.spoke.node:

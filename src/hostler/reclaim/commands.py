@@ -33,7 +33,7 @@ class Line(msgspec.Struct, rename="camel", frozen=True):
     message: str
 
 
-async def lines(client: Client, namespace: str | None = None) -> list[Line]:
+async def list_lines(client: Client, namespace: str | None = None) -> list[Line]:
     """Every Agent that reclaim has to do with: in a cluster, on its way out of one, or back in discovery."""
     try:
         found = await client.list(AGENT, namespace, type=Agent)
@@ -63,7 +63,7 @@ def line_of(agent: Agent) -> Line:
     )
 
 
-async def find(client: Client, name: str) -> Agent:
+async def find_agent(client: Client, name: str) -> Agent:
     """The Agent of this name, NAMESPACE/NAME or a name that is unique."""
     namespace, slash, rest = name.partition("/")
     if slash:
@@ -87,7 +87,7 @@ async def find(client: Client, name: str) -> Agent:
 _LIST = "`hostler reclaim status` lists them."
 
 
-async def start(client: Client, agent: Agent, *, whole_cluster: str = "") -> str:
+async def start_reclaim(client: Client, agent: Agent, *, whole_cluster: str = "") -> str:
     """Unbind an installed host; the operator does the rest."""
     state, name = agent.status.debug_info.state, key_of(agent.metadata)
     if state not in IN_A_CLUSTER:
@@ -102,30 +102,30 @@ async def start(client: Client, agent: Agent, *, whole_cluster: str = "") -> str
             hint = f"If that is meant: --whole-cluster {cluster}"
             raise Complaint(f"{name} is in cluster {cluster}, not {whole_cluster}.", hint=hint, code=Exit.REFUSED)
         notes[CONFIRM] = whole_cluster
-    await _change(client, agent, {"metadata": {"annotations": notes}, "spec": {"clusterDeploymentName": None}})
+    await _change_agent(client, agent, {"metadata": {"annotations": notes}, "spec": {"clusterDeploymentName": None}})
     return f"{name} is unbound. An operator with --only reclaim returns it to discovery: hostler reclaim status {name}"
 
 
-async def cancel(client: Client, agent: Agent) -> str:
+async def cancel_reclaim(client: Client, agent: Agent) -> str:
     state, name = agent.status.debug_info.state, key_of(agent.metadata)
     if state == State.REBOOTING:
         raise Complaint(f"{name} is being restarted already; it is too late to cancel.", code=Exit.REFUSED)
     if state != State.RECLAIMING:
         raise Complaint(f"{name} is {state or 'without a state'}; there is nothing to cancel.", code=Exit.REFUSED)
-    await _change(client, agent, {"metadata": {"annotations": {CANCEL: iso(time.time())}}})
+    await _change_agent(client, agent, {"metadata": {"annotations": {CANCEL: iso(time.time())}}})
     return f"{name} is cancelled; its installed system goes on. `hostler reclaim retry {name}` starts again."
 
 
-async def retry(client: Client, agent: Agent) -> str:
+async def retry_reclaim(client: Client, agent: Agent) -> str:
     state, name = agent.status.debug_info.state, key_of(agent.metadata)
     if state != State.PENDING:
         raise Complaint(f"{name} is {state or 'without a state'}; there is nothing to try again.", code=Exit.REFUSED)
     notes = {RETRY: f"{iso(time.time())} {uuid.uuid4().hex[:8]}", CANCEL: None}
-    await _change(client, agent, {"metadata": {"annotations": notes}})
+    await _change_agent(client, agent, {"metadata": {"annotations": notes}})
     return f"{name} is tried again: hostler reclaim status {name}"
 
 
-async def _change(client: Client, agent: Agent, body: dict[str, dict[str, object]]) -> None:
+async def _change_agent(client: Client, agent: Agent, body: dict[str, dict[str, object]]) -> None:
     """On the version that was looked at, so that no change made meanwhile is overwritten."""
     meta = agent.metadata
     body["metadata"]["resourceVersion"] = meta.resource_version
@@ -135,7 +135,7 @@ async def _change(client: Client, agent: Agent, body: dict[str, dict[str, object
         raise Complaint(f"{key_of(meta)} changed meanwhile; ask again.", code=Exit.REFUSED) from None
 
 
-async def token(client: Client, infra_env: str, namespace: str, seconds: float) -> str:
+async def issue_token(client: Client, infra_env: str, namespace: str, seconds: float) -> str:
     """A token with which discovery systems of one InfraEnv register; it goes into their ignition."""
     where, slash, name = infra_env.partition("/")
     if not (where and slash and name):

@@ -45,7 +45,7 @@ from hostler.reclaim.model import (
     find_called_off,
     is_pinned,
     is_unbound,
-    pin,
+    pin_node,
     stage_key,
     step_id,
 )
@@ -68,13 +68,13 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
         return Decision((ClearCancel(),), "The request to cancel is done; it does not stop another attempt.")
     match host.state:
         case State.INSTALLED | State.ADDED:
-            return _in_a_cluster(host, policy, now)
+            return _decide_in_cluster(host, policy, now)
         case State.RECLAIMING:
-            return _reclaiming(host, policy, now)
+            return _decide_reclaiming(host, policy, now)
         case State.REBOOTING:
-            return _rebooting(host, policy, now)
+            return _decide_rebooting(host, policy, now)
         case State.PENDING:
-            return _pending(host, policy, now)
+            return _decide_pending(host, policy, now)
         case state if is_unbound(state):
             return clean_up_discovered(host, policy)
         case _:
@@ -85,13 +85,13 @@ def _in_its_cluster(host: Host) -> bool:
     return host.state in IN_A_CLUSTER and host.bound is not None
 
 
-def _in_a_cluster(host: Host, policy: Policy, now: Instant) -> Decision:
+def _decide_in_cluster(host: Host, policy: Policy, now: Instant) -> Decision:
     if host.bound is not None:
-        return _bound(host)
-    return _unbound(host, policy, now, model.RECLAIM, model.UNBIND)
+        return _decide_bound(host)
+    return _decide_unbound(host, policy, now, model.RECLAIM, model.UNBIND)
 
 
-def _bound(host: Host) -> Decision:
+def _decide_bound(host: Host) -> Decision:
     """An unbind is decided from what is kept here, never from memory: so it is kept while it can be known."""
     assert host.bound is not None
     if not host.hostname:
@@ -121,7 +121,7 @@ def _bound(host: Host) -> Decision:
     return Decision((), "It is in its cluster.")
 
 
-def _unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Transition | None) -> Decision:
+def _decide_unbound(host: Host, policy: Policy, now: Instant, go: Transition, stay: Transition | None) -> Decision:
     """Reclaim, or leave it to people with the reason. `stay` is None where it is left to people already."""
     try:
         node = may_reclaim(host, policy)
@@ -146,7 +146,7 @@ def _refuse(reason: Reason, message: str, stay: Transition | None) -> Decision:
     return Decision((SetCondition(reason, message),), message)
 
 
-def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
+def _decide_reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     if host.bound is not None:
         if _bound_again(host):
             return _enter(model.REBIND, Reason.CANCELLED, "It was bound to its cluster again.")
@@ -159,11 +159,11 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
         return _enter(model.FAIL, refused.reason, refused.message)
     except NotKnown as unknown:
         text = f"Whether it may go on is not known: {unknown}."
-        return _late(host, policy.reclaiming, now) or Decision((), text, _until(host, policy.reclaiming))
-    if (ended := _report(host)) is not None:
+        return _time_out(host, policy.reclaiming, now) or Decision((), text, _deadline(host, policy.reclaiming))
+    if (ended := _report_of_stage(host)) is not None:
         if ended.exit_code != 0:
-            return _failed(ended)
-        message = f"The discovery image is on the host; it is restarted into it. {_told(ended)}".rstrip()
+            return _fail(ended)
+        message = f"The discovery image is on the host; it is restarted into it. {_quote_report(ended)}".rstrip()
         restart = _enter(model.REBOOT, Reason.REBOOTING, message)
         if not ended.lasts:
             return restart
@@ -172,24 +172,24 @@ def _reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
             f"{quote_text(ended.lasts)}. HOSTLER_RECLAIM_REQUIRE_ONE_SHOT=true refuses such hosts."
         )
         return replace(restart, actions=(*restart.actions, WarnNotOneShot(warning)))
-    if (late := _late(host, policy.reclaiming, now)) is not None:
+    if (late := _time_out(host, policy.reclaiming, now)) is not None:
         return late
     # A request for another attempt is answered by there being one.
     answered: tuple[Action, ...] = (AnswerRetry(host.retry),) if host.retry != host.retried else ()
     match host.spoke.node:
         case Known(SpokeNode() as node):
-            if (first := _first(host, policy, node)) is not None:
+            if (first := _prepare_node(host, policy, node)) is not None:
                 return replace(first, actions=(*first.actions, *answered))
             why = f"The agent on {node.name} is at work."
-            return Decision((Deploy(node), *answered), why, _until(host, policy.reclaiming))
+            return Decision((Deploy(node), *answered), why, _deadline(host, policy.reclaiming))
         case Known(None):
             return _enter(model.FAIL, Reason.NODE_NOT_FOUND, "The node is gone from its cluster.")
         case Unknown(why):
-            return Decision(answered, f"The node is not known: {why}", _until(host, policy.reclaiming))
+            return Decision(answered, f"The node is not known: {why}", _deadline(host, policy.reclaiming))
     raise AssertionError("a fact is Known or Unknown")
 
 
-def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
+def _prepare_node(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     """What comes before the agent: the rules once more, the finalizer with the node's boot, an empty node.
 
     None: it can be put there, or is there. A node that was replaced or restarted since is not the one decided on.
@@ -204,44 +204,44 @@ def _first(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
             pass  # workers that were unbound after this began do not stop it
         except NotKnown as unknown:
             text = f"Whether it can still be returned is not known: {unknown}."
-            return Decision((), text, _until(host, policy.reclaiming))
-    now = pin(host.stage, node)
+            return Decision((), text, _deadline(host, policy.reclaiming))
+    now = pin_node(host.stage, node)
     if not pinned:
         return Decision((AddFinalizer(now),), "The Agent is kept until nothing of it is left in its old cluster.")
     if not node.boot_id and host.pinned is not None and host.pinned.uid == node.uid:
         text = f"Node {node.name} does not say which boot it is in, so whether it was restarted is not known."
-        return Decision((), text, _until(host, policy.reclaiming))
+        return Decision((), text, _deadline(host, policy.reclaiming))
     if host.pinned != now:
         message = f"Node {node.name} was replaced or restarted since this began, so it was not touched; try again."
         return _enter(model.FAIL, Reason.ANOTHER_MACHINE, message)
-    return _emptied(host, policy, node)
+    return _empty_node(host, policy, node)
 
 
-def _emptied(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
+def _empty_node(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
     """Empty the node first, where a setting asks for it; None: it is empty, or no setting asks for it.
 
     Once the agent is there it is not gone back on: the drain was over then.
     """
     if policy.drain is None or is_deployed(host.spoke.remains, node.name):
         return None
-    until = _until(host, policy.reclaiming)
+    until = _deadline(host, policy.reclaiming)
     if not node.held:
         return Decision(
             (Hold(node),), f"Node {node.name} is cordoned, to be emptied before the host is restarted.", until
         )
     drain = host.spoke.drain
     if drain is None or drain.state is Emptying.UNKNOWN:
-        return Decision((), f"The pods of {node.name} are not known.{_drain_told(drain)}", until)
+        return Decision((), f"The pods of {node.name} are not known.{_quote_drain(drain)}", until)
     if drain.state is Emptying.DRAINED:
         return None
     if drain.over:
-        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"Node {node.name} was not emptied.{_drain_told(drain)}")
+        return _enter(model.FAIL, Reason.DRAIN_FAILED, f"Node {node.name} was not emptied.{_quote_drain(drain)}")
     wakes = [moment for moment in (drain.wake, until) if moment is not None]
-    why = f"Node {node.name} is being emptied.{_drain_told(drain)}"
+    why = f"Node {node.name} is being emptied.{_quote_drain(drain)}"
     return Decision((Evict(drain.actions),) if drain.actions else (), why, min(wakes, default=None))
 
 
-def _drain_told(drain: Drain | None) -> str:
+def _quote_drain(drain: Drain | None) -> str:
     """How the drain stands. It names pods and budgets of that cluster, so it is quoted."""
     return f" Its drain: {quote_text(drain.why)}" if drain is not None else ""
 
@@ -250,14 +250,14 @@ def _bound_again(host: Host) -> bool:
     return host.previous is not None and host.bound == (host.previous.namespace, host.previous.name)
 
 
-def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
-    if (ended := _report(host)) is not None and ended.exit_code != 0:
+def _decide_rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
+    if (ended := _report_of_stage(host)) is not None and ended.exit_code != 0:
         if ended.reason == Reason.CANCELLED and _bound_again(host):  # its agent asked, and was told to end instead
             return _enter(model.REBIND, Reason.CANCELLED, CALLED_OFF)
-        return _failed(ended)
-    if (late := _late(host, policy.rebooting, now)) is not None:
+        return _fail(ended)
+    if (late := _time_out(host, policy.rebooting, now)) is not None:
         return late
-    wake = _until(host, policy.rebooting)
+    wake = _deadline(host, policy.rebooting)
     too_late = ""
     if find_called_off(host) is not None:
         too_late = " Its agent is told to end if it asks; if it has asked, it is too late to cancel."
@@ -268,37 +268,37 @@ def _rebooting(host: Host, policy: Policy, now: Instant) -> Decision:
     return Decision((), f"The host restarts into discovery.{too_late}", wake)
 
 
-def _pending(host: Host, policy: Policy, now: Instant) -> Decision:
+def _decide_pending(host: Host, policy: Policy, now: Instant) -> Decision:
     asked = host.retry and host.retry != host.retried and host.bound is None and host.previous is not None
     # What the last attempt left goes first: its token may be old, and its agent has ended.
     if asked and not has_remains(host):
-        again = _unbound(host, policy, now, model.RETRY, None)
+        again = _decide_unbound(host, policy, now, model.RETRY, None)
         waits = any(isinstance(action, SetCondition) and action.reason in UNDECIDED for action in again.actions)
         answered: tuple[Action, ...] = () if waits else (AnswerRetry(host.retry),)
         return Decision((*again.actions, *answered), again.why, again.wake)
     return clean_up(host, "It waits for a person to boot it into discovery.", ())
 
 
-def _report(host: Host) -> model.Report | None:
+def _report_of_stage(host: Host) -> model.Report | None:
     """The answer to the step of this stage; an answer to another stage's step is not one."""
     if host.report is None or host.report.step_id != step_id(host.uid, host.state, host.stage):
         return None
     return host.report
 
 
-def _told(ended: model.Report) -> str:
+def _quote_report(ended: model.Report) -> str:
     """The agent's own sentence. It came from a node, so it is quoted and never taken for ours."""
     return f"Its agent reports: {quote_text(ended.message)}" if ended.message else ""
 
 
-def _failed(ended: model.Report) -> Decision:
+def _fail(ended: model.Report) -> Decision:
     if ended.reason == Reason.CANCELLED:
         return _enter(model.FAIL, Reason.CANCELLED, CALLED_OFF)
-    message = _told(ended) or "Its agent reports a failure without a reason."
+    message = _quote_report(ended) or "Its agent reports a failure without a reason."
     return _enter(model.FAIL, ended.reason or Reason.STEP_FAILED, message)
 
 
-def _late(host: Host, seconds: float, now: Instant) -> Decision | None:
+def _time_out(host: Host, seconds: float, now: Instant) -> Decision | None:
     # A start that cannot be read would be a state without an end: it counts as over.
     if host.since is not None and now - host.since < seconds:
         return None
@@ -306,7 +306,7 @@ def _late(host: Host, seconds: float, now: Instant) -> Decision | None:
     return _enter(model.TIMEOUT, Reason.TIMED_OUT, message)
 
 
-def _until(host: Host, seconds: float) -> Instant | None:
+def _deadline(host: Host, seconds: float) -> Instant | None:
     return None if host.since is None else host.since + seconds
 
 

@@ -165,7 +165,7 @@ class Waits(Exception):
     """It may be returned, but others go first; caught in this package only. The last rule: all others hold."""
 
 
-def require(fact: Fact[T], unknown: str, reason: Reason, absent: str) -> T:
+def require_fact(fact: Fact[T], unknown: str, reason: Reason, absent: str) -> T:
     """The value of a fact. Raises NotKnown with `unknown` and why, Refused where it is known that there is none."""
     match fact:
         case Unknown(why):

@@ -170,7 +170,7 @@ class SpokeExecutor:
                         f"{manifest.kind.kind} {manifest.name} in {NAMESPACE_NAME} belongs to another party; remove it."
                     )
                 if manifest.kind is NAMESPACE:
-                    remark = _admission(there.metadata.labels)
+                    remark = _check_admission(there.metadata.labels)
                 # A token is new on every call: only a new boot of the node, or a new signing key, is a reason
                 # to write again.
                 if not owner or there.metadata.annotations.get(BUILT_FOR) == built:
@@ -196,7 +196,7 @@ class SpokeExecutor:
         pods = await self._pods(host_uid)
         own = await self._labelled(f"{HOST_LABEL}={host_uid}")
         comes = heard and any(kind is DAEMON_SET for kind, _ in own) and not any(map(_at_work, pods))
-        if patient and not gone and (comes or any(map(_fell, pods))):
+        if patient and not gone and (comes or any(map(_was_killed, pods))):
             raise NotYet("The agent is being started again, and takes its boot entry back.", LOOK_AGAIN)
         for kind in reversed(PER_HOST):  # the agent first: its files are of use to it until it has ended
             for (found, name), uid in own.items():
@@ -271,7 +271,7 @@ class SpokeExecutor:
         """Whether another party uses our namespace: then it stays."""
         for kind in THEIRS:
             found = await self._client.list(kind, NAMESPACE_NAME, type=Object, labels=f"!{HOST_LABEL}")
-            if any(not _clusters_own(kind, there) for there in found):
+            if any(not _is_of_cluster(kind, there) for there in found):
                 return True
         return False
 
@@ -287,7 +287,7 @@ class SpokeExecutor:
             pass
 
 
-def _fell(pod: AgentPod) -> bool:
+def _was_killed(pod: AgentPod) -> bool:
     """Whether the agent ended without being told to, and its kubelet is to start it again."""
     return not _at_work(pod) and any(
         container.state.terminated is not None or container.restart_count > 0
@@ -302,7 +302,7 @@ def _at_work(pod: AgentPod) -> bool:
     )
 
 
-def _clusters_own(kind: Kind, there: Object) -> bool:
+def _is_of_cluster(kind: Kind, there: Object) -> bool:
     """Ours, or what the cluster itself puts into every namespace."""
     if MANAGED.items() <= there.metadata.labels.items():
         return True
@@ -316,7 +316,7 @@ def _clusters_own(kind: Kind, there: Object) -> bool:
     return False
 
 
-def _admission(labels: dict[str, str]) -> str:
+def _check_admission(labels: dict[str, str]) -> str:
     """What there is to say of a namespace that was there already: a privileged pod has to be let in."""
     level = labels.get(ADMISSION)
     if level is not None and level != "privileged":

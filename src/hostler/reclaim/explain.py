@@ -145,12 +145,12 @@ def rules_of(thought: Seen, policy: Policy) -> Iterator[RuleSeen]:
 
 def show_actions(thought: Seen, held_back: str) -> tuple[Action, ...]:
     """What a decision does, for people."""
-    return tuple(_show(thought.host, action, thought.decision, held_back) for action in thought.decision.actions)
+    return tuple(_show_step(thought.host, action, thought.decision, held_back) for action in thought.decision.actions)
 
 
 def show_steps(host: Host, forecast: Forecast, held_back: str) -> tuple[Action, ...]:
     """What a forecast does, and what it waits for."""
-    return tuple(_show(host, step.what, step.decision, held_back) for step in forecast.steps)
+    return tuple(_show_step(host, step.what, step.decision, held_back) for step in forecast.steps)
 
 
 def render_ending(forecast: Forecast) -> str:
@@ -159,15 +159,15 @@ def render_ending(forecast: Forecast) -> str:
     return _ENDINGS[forecast.ending]
 
 
-def _show(host: Host, what: actions.Action | Happening, decision: Decision, held_back: str) -> Action:
+def _show_step(host: Host, what: actions.Action | Happening, decision: Decision, held_back: str) -> Action:
     if what is Happening.TIME_PASSES:
         return Action("wait", "", decision.why)
     if isinstance(what, Happening):
         return Action("wait for", *_HAPPENINGS[what])
-    return Action(_VERBS[type(what)], f"agent/{host.name}", _why(what, decision), held_back=held_back)
+    return Action(_VERBS[type(what)], f"agent/{host.name}", _reason_of(what, decision), held_back=held_back)
 
 
-def _why(action: actions.Action, decision: Decision) -> str:
+def _reason_of(action: actions.Action, decision: Decision) -> str:
     match action:
         case actions.Enter(transition, reason, _):
             return f"to {transition.target} ({transition.name}, {reason})"

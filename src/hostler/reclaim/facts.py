@@ -89,7 +89,7 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
     status, bound = agent.status, agent.spec.cluster_deployment_name
     stage = status.progress.stage_start_time
     condition = next((condition for condition in status.conditions if condition.type == RECLAIMED), None)
-    previous = _previous(status.deprovision_info)
+    previous = _note_of(status.deprovision_info)
     waiting = condition is not None and condition.status == "Unknown"
     return Host(
         name=agent.metadata.name,
@@ -118,14 +118,14 @@ def host_of(agent: Agent, *, started: Instant | None = None) -> Host:
         retry=notes.get(RETRY, ""),
         retried=notes.get(RETRIED, ""),
         registration=notes.get(REGISTRATION, ""),
-        report=_report(notes.get(REPORT, "")),
+        report=_read_report(notes.get(REPORT, "")),
         waiting_since=parse(condition.last_transition_time) if waiting and condition is not None else None,
         reason=find_cause(condition.reason) if condition is not None else None,
         artifacts=Unknown("the InfraEnv was not read"),
     )
 
 
-def leaving(agents: Iterable[Agent], host: Host, allowed: Collection[str]) -> Leaving:
+def find_leaving(agents: Iterable[Agent], host: Host, allowed: Collection[str]) -> Leaving:
     """Which hosts leave the old cluster of this one before it, or left it; and which still need its API.
 
     Only Agents of `allowed` namespaces count: others cannot act there, so their notes say nothing of that cluster.
@@ -140,14 +140,14 @@ def leaving(agents: Iterable[Agent], host: Host, allowed: Collection[str]) -> Le
             continue
         if (other.previous.namespace, other.previous.name) != (host.previous.namespace, host.previous.name):
             continue
-        if _turn(other) <= _turn(host):
+        if _turn_of(other) <= _turn_of(host):
             first[other.previous.node] = key_of(agent.metadata)
         if other.kept or (not other.deleted and other.state in (*IN_A_CLUSTER, *UNDER_WAY)):
             busy.add(other.previous.node)
     return Leaving(first, frozenset(busy))
 
 
-def _turn(host: Host) -> tuple[int, Instant, str, str]:
+def _turn_of(host: Host) -> tuple[int, Instant, str, str]:
     """Who leaves a cluster first: the lesser. What is decided is not decided again because of who asks later.
 
     Only two that began in the same second have the same turn: each then counts the other as before it.
@@ -173,14 +173,14 @@ def _system_uuid(serial: str) -> str:
     return serial.removeprefix("VMware-") if serial.startswith("VMware-") else ""
 
 
-def _previous(found: Deprovision | None) -> Cluster | None:
+def _note_of(found: Deprovision | None) -> Cluster | None:
     """A note with anything but names in it is none: they go into paths and sentences."""
     if found is None or not all(map(is_name, (found.cluster_name, found.cluster_namespace, found.node_name))):
         return None
     return Cluster(found.cluster_namespace, found.cluster_name, found.node_name)
 
 
-def _report(text: str) -> Report | None:
+def _read_report(text: str) -> Report | None:
     """A note that cannot be read is none: the step is asked for again, or its time ends.
 
     A user who may annotate the Agent can write it, as the agent on the node can: its text is cleaned here, once.
@@ -193,5 +193,5 @@ def _report(text: str) -> Report | None:
     return Report(note.step, note.exit_code, reason, clean_text(note.message), clean_text(note.lasts))
 
 
-def dump(value: Any) -> str:
+def dump_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()

@@ -29,7 +29,7 @@ class HubObjects:
     clusters: tuple[ClusterDeployment, ...] = ()
 
 
-async def look(client: Client) -> HubObjects:
+async def read_hub_objects(client: Client) -> HubObjects:
     """Each kind, read once. Where they are not installed there is nothing to refuse."""
     try:
         return HubObjects(
@@ -41,7 +41,7 @@ async def look(client: Client) -> HubObjects:
         return HubObjects()
 
 
-def findings(seen: Fact[HubObjects], told: Mapping[str, str], *, on: Fact[bool]) -> Iterator[Finding]:
+def list_findings(seen: Fact[HubObjects], told: Mapping[str, str], *, on: Fact[bool]) -> Iterator[Finding]:
     """`told` are the operator's settings, as it shows them. Nothing where reclaim is not known to be on."""
     if not (isinstance(on, Known) and on.value):
         return
@@ -51,15 +51,15 @@ def findings(seen: Fact[HubObjects], told: Mapping[str, str], *, on: Fact[bool])
     if told.get("HUB_URL", "").lower().startswith("http://"):
         why = "HUB_URL is plain HTTP: anyone on the network path reads the tokens of hosts and chooses what they boot."
         yield Finding(Level.WARNING, WHAT, why, "Serve the hub with TLS, and unset HOSTLER_HUB_PLAIN_HTTP.")
-    yield from _boot(seen.value, told)
-    yield from _namespaces(seen.value, _listed(told, "HOSTLER_RECLAIM_INVENTORIES"))
+    yield from _boot_findings(seen.value, told)
+    yield from _namespace_findings(seen.value, _split_list(told, "HOSTLER_RECLAIM_INVENTORIES"))
 
 
-def _boot(seen: HubObjects, told: Mapping[str, str]) -> Iterator[Finding]:
+def _boot_findings(seen: HubObjects, told: Mapping[str, str]) -> Iterator[Finding]:
     policy = BootPolicy(
         told.get("HUB_URL", ""),
-        _listed(told, "HOSTLER_RECLAIM_ARTIFACT_HOSTS"),
-        _listed(told, "HOSTLER_RECLAIM_KERNEL_ARGUMENTS"),
+        _split_list(told, "HOSTLER_RECLAIM_ARTIFACT_HOSTS"),
+        _split_list(told, "HOSTLER_RECLAIM_KERNEL_ARGUMENTS"),
     )
     unless = " unless HOSTLER_HUB_ARTIFACTS has them" if told.get("HOSTLER_HUB_ARTIFACTS") else ""
     hosts = defaultdict[str, list[str]](list)
@@ -83,7 +83,7 @@ def _boot(seen: HubObjects, told: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _namespaces(seen: HubObjects, inventories: frozenset[str]) -> Iterator[Finding]:
+def _namespace_findings(seen: HubObjects, inventories: frozenset[str]) -> Iterator[Finding]:
     notes = {key_of(cluster.metadata): cluster.metadata.annotations.get(AGENTS_FROM, "") for cluster in seen.clusters}
     kept = defaultdict[str, set[str]](set)
     for agent in seen.agents:
@@ -104,7 +104,7 @@ def _namespaces(seen: HubObjects, inventories: frozenset[str]) -> Iterator[Findi
         )
 
 
-def _listed(told: Mapping[str, str], name: str) -> frozenset[str]:
+def _split_list(told: Mapping[str, str], name: str) -> frozenset[str]:
     return frozenset(item.strip() for item in told.get(name, "").split(",") if item.strip())
 
 

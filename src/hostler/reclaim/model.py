@@ -292,7 +292,7 @@ def is_pinned(host: Host) -> bool:
     return host.kept and host.pinned is not None and host.pinned.stage == host.stage
 
 
-def pin(stage: str, node: SpokeNode) -> Pin:
+def pin_node(stage: str, node: SpokeNode) -> Pin:
     return Pin(stage, node.uid, node.boot_id)
 
 
@@ -317,7 +317,7 @@ def step_id(uid: str, state: str, stage: str) -> str:
     return hashlib.sha256(f"{uid}/{stage_key(state, stage)}".encode()).hexdigest()[:32]
 
 
-def restarts(host: Host) -> bool:
+def is_going_down(host: Host) -> bool:
     """Whether its agent has said that the host goes down: from then on the restart cannot be called off."""
     report = host.report
     named = report is not None and report.step_id == step_id(host.uid, host.state, host.stage)
@@ -335,7 +335,7 @@ class CalledOff(StrEnum):
 def find_called_off(host: Host) -> CalledOff | None:
     if host.deleted:
         return CalledOff.DELETED
-    if restarts(host):
+    if is_going_down(host):
         return None  # the host goes down already: without its entry it would only be restarted for nothing
     if host.bound is not None:
         return CalledOff.BOUND

@@ -13,7 +13,7 @@ from hostler.instant import Instant
 from hostler.kube.watch import Watch
 from hostler.reclaim.artifacts import Artifacts
 from hostler.reclaim.executor import SpokeExecutor
-from hostler.reclaim.facts import artifacts_of, host_of, leaving
+from hostler.reclaim.facts import artifacts_of, find_leaving, host_of
 from hostler.reclaim.hub.artifact_files import Unreadable
 from hostler.reclaim.identity import agent_names
 from hostler.reclaim.model import Host, Policy, Spoke
@@ -43,7 +43,7 @@ class Observer:
             return
         async with self.spokes.open(host.previous) as spoke:
             found = await self.spokes.look(
-                host, spoke, policy, lambda allowed: leaving(self.agents.store.values(), host, allowed)
+                host, spoke, policy, lambda allowed: find_leaving(self.agents.store.values(), host, allowed)
             )
             found = replace(found, namesake=self._find_namesake(host, found, spoke))
             yield replace(host, spoke=found), spoke.executor

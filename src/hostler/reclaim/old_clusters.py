@@ -247,11 +247,11 @@ async def look_at_drain(
 ) -> tuple[drain_model.Decision, Memory]:
     """The drain's decision on what that cluster says now, and the memory to go on with."""
     try:
-        facts = await _facts(client, node, started, memory, now)
+        facts = await _drain_facts(client, node, started, memory, now)
         decision = decide(facts, policy, now)
         if decision.state is drain_model.State.WAITING_FOR_VOLUMES:
             kept = await volumes_of_staying(client, decision.verdicts)
-            decision = decide(await _facts(client, node, started, facts.memory, now, kept), policy, now)
+            decision = decide(await _drain_facts(client, node, started, facts.memory, now, kept), policy, now)
     except FAILURES as error:
         return drain_model.Decision(
             drain_model.State.UNKNOWN, (), f"The pods of {node} are not known: {describe_failure(error)}.", None
@@ -259,7 +259,7 @@ async def look_at_drain(
     return decision, facts.memory
 
 
-async def _facts(
+async def _drain_facts(
     client: Client, node: str, started: Instant, memory: Memory, now: Instant, kept: frozenset[str] = frozenset()
 ) -> drain_model.Facts:
     pods, attachments, daemon_sets = await asyncio.gather(
@@ -272,7 +272,7 @@ async def _facts(
         for namespace in sorted({pod.metadata.namespace for pod in pods})
         for budget in await client.list(POD_DISRUPTION_BUDGET, namespace, type=PodDisruptionBudget)
     ]
-    peers = await _peers(client, pods, node)
+    peers = await _helper_peers(client, pods, node)
     return drain_model.Facts(
         node=node,
         started=started,
@@ -286,7 +286,7 @@ async def _facts(
     )
 
 
-async def _peers(client: Client, pods: list[Pod], node: str) -> tuple[Pod, ...]:
+async def _helper_peers(client: Client, pods: list[Pod], node: str) -> tuple[Pod, ...]:
     """Replicas elsewhere of the cluster helpers here; no other namespace is read."""
     owners = {
         owner.uid: pod.metadata.namespace

@@ -20,7 +20,7 @@ def clean_text(text: str, limit: int = LIMIT) -> str:
 
     What an address has before its host and after its path may be a secret, such as an image's token; it is left out.
     """
-    line = " ".join("".join(character if _shown(character) else " " for character in text[: 4 * limit]).split())
+    line = " ".join("".join(character if _is_shown(character) else " " for character in text[: 4 * limit]).split())
     line = _AFTER_PATH.sub(r"\1", _ACCOUNT.sub(r"\1", line))
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
@@ -40,5 +40,5 @@ def word_or_quote(text: str) -> str:
     return text if not text or _WORD.fullmatch(text) else quote_text(text, 120)
 
 
-def _shown(character: str) -> bool:
+def _is_shown(character: str) -> bool:
     return (character.isascii() and character.isprintable()) or character.isalnum()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hostler.host.facts import Known, Unknown
 from hostler.reclaim.artifacts import HASHED, Artifacts, Distrust, Untrusted, find_refused_argument, find_untrusted
-from hostler.reclaim.decision import NotKnown, Refused, Waits, require
+from hostler.reclaim.decision import NotKnown, Refused, Waits, require_fact
 from hostler.reclaim.facts import AGENTS_FROM, CONFIRM, HASHES, MANAGED_BY, default_kubeconfig
 from hostler.reclaim.identity import Proof, prove_machine
 from hostler.reclaim.model import UNCONFIRMED, ControlPlane, Host, Policy, Reason, SpokeNode
@@ -39,13 +39,13 @@ def check_trust(host: Host, policy: Policy) -> None:
     A node that does not answer ends nothing: it was proven before its agent was put there, and with the last
     control-plane node its API goes. A node that is gone is for `decide` to judge.
     """
-    _previous(host, policy)
-    _reach(host, policy)
+    _check_note(host, policy)
+    _check_namespace(host, policy)
     if isinstance(host.spoke.node, Known) and host.spoke.node.value is not None:
-        _same_machine(host, policy)
+        _check_machine(host, policy)
     if isinstance(host.artifacts, Known) and host.artifacts.value is not None:
-        _trusted_artifacts(host, policy)
-        _kernel_arguments(host, policy)
+        _check_trusted_artifacts(host, policy)
+        _check_kernel_arguments(host, policy)
 
 
 def has_reach(host: Host) -> bool:
@@ -58,38 +58,38 @@ def is_own_machine(host: Host, node: SpokeNode) -> bool:
     return has_reach(host) and prove_machine(host, node) in (Proof.SYSTEM_UUID, Proof.ADDRESS)
 
 
-def _previous(host: Host, _: Policy) -> str:
+def _check_note(host: Host, _: Policy) -> str:
     if host.previous is None:
         raise Refused(
             Reason.PREVIOUS_CLUSTER_UNKNOWN,
             "The Agent does not say which cluster it was in (status.deprovision_info); boot it into discovery by hand.",
         )
-    return f"It was node {host.previous.node} of {_where(host)}."
+    return f"It was node {host.previous.node} of {_cluster_of(host)}."
 
 
-def _confirmed(host: Host, _: Policy) -> str:
+def _check_confirmed(host: Host, _: Policy) -> str:
     if host.reason in UNCONFIRMED:
         raise Refused(
             Reason.NOTE_NOT_CONFIRMED,
-            f"The Agent's note (status.deprovision_info) says {_where(host)}, but that is not where it was last "
+            f"The Agent's note (status.deprovision_info) says {_cluster_of(host)}, but that is not where it was last "
             "installed; boot it into discovery by hand.",
         )
     return "The note is of the cluster it was last in."
 
 
-def _not_cancelled(host: Host, _: Policy) -> str:
+def _check_not_cancelled(host: Host, _: Policy) -> str:
     if host.cancelled:
         raise Refused(Reason.CANCELLED, "It was cancelled by annotation before it began.")
     return "It is not cancelled."
 
 
-def _no_bmc(host: Host, _: Policy) -> str:
+def _check_no_bmc(host: Host, _: Policy) -> str:
     if host.bare_metal_host:
         raise Refused(Reason.BMC_MANAGED, f"BareMetalHost {host.bare_metal_host} boots this host.")
     return "No BareMetalHost belongs to it."
 
 
-def _hub(_: Host, policy: Policy) -> str:
+def _check_hub(_: Host, policy: Policy) -> str:
     if not policy.hub_url:
         raise Refused(Reason.HUB_NOT_CONFIGURED, "HUB_URL is not set, so an agent on the node could not reach the hub.")
     if not policy.image:
@@ -98,10 +98,10 @@ def _hub(_: Host, policy: Policy) -> str:
     return f"Agents reach the hub at {policy.hub_url}."
 
 
-def _reach(host: Host, _: Policy) -> str:
+def _check_namespace(host: Host, _: Policy) -> str:
     """Before anything is asked of that cluster. Whether it exists is not for Agents of other namespaces to know."""
-    where = _where(host)
-    require(
+    where = _cluster_of(host)
+    require_fact(
         host.spoke.reach,
         f"cannot tell whether Agents of namespace {host.namespace} may act in {where}",
         Reason.NAMESPACE_NOT_ALLOWED,
@@ -112,10 +112,10 @@ def _reach(host: Host, _: Policy) -> str:
     return f"Agents of namespace {host.namespace} may act in {where}."
 
 
-def _kubeconfig(host: Host, _: Policy) -> str:
-    where = _where(host)
+def _check_kubeconfig(host: Host, _: Policy) -> str:
+    where = _cluster_of(host)
     name = host.previous.name if host.previous is not None else ""
-    require(
+    require_fact(
         host.spoke.kubeconfig,
         f"the kubeconfig of {where} cannot be read",
         Reason.NO_KUBECONFIG,
@@ -126,19 +126,19 @@ def _kubeconfig(host: Host, _: Policy) -> str:
     return f"The kubeconfig of {where} is there."
 
 
-def _node(host: Host, _: Policy) -> str:
-    return f"Cluster {_where(host)} has node {_node_of(host).name}."
+def _check_node(host: Host, _: Policy) -> str:
+    return f"Cluster {_cluster_of(host)} has node {_node_of(host).name}."
 
 
-def _boot(host: Host, _: Policy) -> str:
+def _check_boot(host: Host, _: Policy) -> str:
     node = _node_of(host)
     if not node.boot_id:
         raise NotKnown(f"node {node.name} does not say which boot it is in, so a restart could not be recognised")
     return f"It is in boot {node.boot_id}."
 
 
-def _same_machine(host: Host, _: Policy) -> str:
-    node, where = _node_of(host), _where(host)
+def _check_machine(host: Host, _: Policy) -> str:
+    node, where = _node_of(host), _cluster_of(host)
     match prove_machine(host, node):
         case Proof.SYSTEM_UUID:
             return "The node's system UUID is that of the Agent."
@@ -160,27 +160,27 @@ def _same_machine(host: Host, _: Policy) -> str:
     )
 
 
-def _unmanaged(host: Host, _: Policy) -> str:
+def _check_unmanaged(host: Host, _: Policy) -> str:
     node = _node_of(host)
-    manager = _manager(host, node)
+    manager = _manager_of(host, node)
     if not manager:
         own = node.provider_id == _own_provider(host)
         return f"Its provider {node.provider_id} is this very Agent." if own else "No machine provider manages it."
     if host.managed_by == manager:
-        return f"{_described(node)} manages it, and the annotation {MANAGED_BY} accepts that."
+        return f"{_describe_manager(node)} manages it, and the annotation {MANAGED_BY} accepts that."
     raise Refused(
         Reason.MANAGED_BY_MACHINE_PROVIDER,
-        f"Node {node.name} is managed by {_described(node)}, which may replace it or delete its machine. To return "
-        f"the host all the same, annotate the Agent with {MANAGED_BY}={manager}.",
+        f"Node {node.name} is managed by {_describe_manager(node)}, which may replace it or delete its machine. "
+        f"To return the host all the same, annotate the Agent with {MANAGED_BY}={manager}.",
     )
 
 
-def _manager(host: Host, node: SpokeNode) -> str:
+def _manager_of(host: Host, node: SpokeNode) -> str:
     """Who else manages the node: its Machine, else its providerID. Cluster API's provider for Agents is no stranger."""
     return "" if node.provider_id == _own_provider(host) else node.machine or node.provider_id
 
 
-def _described(node: SpokeNode) -> str:
+def _describe_manager(node: SpokeNode) -> str:
     return f"Machine {node.machine}" if node.machine else f"the provider of {node.provider_id}"
 
 
@@ -189,11 +189,11 @@ def _own_provider(host: Host) -> str:
     return f"agent://{host.name}"
 
 
-def _quorum(host: Host, _: Policy) -> str:
-    node, where = _node_of(host), _where(host)
+def _check_quorum(host: Host, _: Policy) -> str:
+    node, where = _node_of(host), _cluster_of(host)
     if not node.control_plane:
         return "It is no control-plane node."
-    found = _control_plane(host)
+    found = _control_plane_of(host)
     if found.keeps_quorum:
         return f"{found.staying} of {found.total} control-plane nodes of {where} are Ready and stay without it."
     if host.confirmed:
@@ -214,49 +214,49 @@ def _quorum(host: Host, _: Policy) -> str:
     )
 
 
-def _workers_first(host: Host, _: Policy) -> str:
+def _check_workers(host: Host, _: Policy) -> str:
     """Returning a host needs the API of its old cluster, and that goes with the control plane."""
     if not _node_of(host).control_plane:
         return "It is no control-plane node."
-    workers = _control_plane(host).workers
+    workers = _control_plane_of(host).workers
     if not workers:
         return "No worker of its cluster is being returned."
     more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""
     raise Waits(f"It waits until the workers of its cluster are returned: {', '.join(workers[:3])}{more}.")
 
 
-def _control_plane(host: Host) -> ControlPlane:
+def _control_plane_of(host: Host) -> ControlPlane:
     match host.spoke.control_plane:
         case Known(found):
             return found
         case Unknown(why):
-            raise NotKnown(f"the control-plane nodes of {_where(host)} are not known: {why}")
+            raise NotKnown(f"the control-plane nodes of {_cluster_of(host)} are not known: {why}")
 
 
 def accepted_risks(host: Host) -> str:
     """What annotations of the owner accept on this return, for the condition; all rules hold."""
     node = _node_of(host)
     found = []
-    if node.control_plane and host.confirmed and not _control_plane(host).keeps_quorum:
-        found.append(f" Cluster {_where(host)} loses its control plane, as the annotation {CONFIRM} accepts.")
-    if _manager(host, node):
-        found.append(f" The node is managed by {_described(node)}, as the annotation {MANAGED_BY} accepts.")
+    if node.control_plane and host.confirmed and not _control_plane_of(host).keeps_quorum:
+        found.append(f" Cluster {_cluster_of(host)} loses its control plane, as the annotation {CONFIRM} accepts.")
+    if _manager_of(host, node):
+        found.append(f" The node is managed by {_describe_manager(node)}, as the annotation {MANAGED_BY} accepts.")
     return "".join(found)
 
 
-def _artifacts(host: Host, _: Policy) -> str:
+def _check_artifacts(host: Host, _: Policy) -> str:
     _artifacts_of(host)
     return "The InfraEnv has boot artifacts."
 
 
-def _trusted_artifacts(host: Host, policy: Policy) -> str:
+def _check_trusted_artifacts(host: Host, policy: Policy) -> str:
     found = find_untrusted(_artifacts_of(host), policy.boot)
     if found is not None:
-        raise Refused(Reason.ARTIFACTS_NOT_TRUSTED, _distrusted(found))
+        raise Refused(Reason.ARTIFACTS_NOT_TRUSTED, _describe_distrust(found))
     return "Kernel, initrd and rootfs come by https, by a known hash, or from where the settings accept plain HTTP."
 
 
-def _distrusted(found: Untrusted) -> str:
+def _describe_distrust(found: Untrusted) -> str:
     if found.why is Distrust.NOT_AN_ADDRESS:
         return (
             f"The {found.name} is not fetched: its address is not a plain http or https address "
@@ -275,7 +275,7 @@ def _distrusted(found: Untrusted) -> str:
     )
 
 
-def _kernel_arguments(host: Host, policy: Policy) -> str:
+def _check_kernel_arguments(host: Host, policy: Policy) -> str:
     refused = find_refused_argument(_artifacts_of(host).arguments, policy.boot.arguments)
     if refused is not None:
         raise Refused(
@@ -287,7 +287,7 @@ def _kernel_arguments(host: Host, policy: Policy) -> str:
 
 
 def _artifacts_of(host: Host) -> Artifacts:
-    found = require(
+    found = require_fact(
         host.artifacts,
         "the boot artifacts are not known",
         Reason.ARTIFACTS_UNAVAILABLE,
@@ -298,37 +298,37 @@ def _artifacts_of(host: Host) -> Artifacts:
 
 
 RULES = (
-    Rule("the old cluster is known", _previous),
-    Rule("the note is confirmed", _confirmed),
-    Rule("not cancelled", _not_cancelled),
-    Rule("no BareMetalHost", _no_bmc),
-    Rule("the hub is configured", _hub),
-    Rule("the namespace may act there", _reach),
-    Rule("kubeconfig", _kubeconfig),
-    Rule("the node is there", _node),
-    Rule("its boot is known", _boot),
-    Rule("the same machine", _same_machine),
-    Rule("no machine provider", _unmanaged),
-    Rule("the control plane keeps its quorum", _quorum),
-    Rule("boot artifacts", _artifacts),
-    Rule("boot artifacts are trusted", _trusted_artifacts),
-    Rule("kernel arguments", _kernel_arguments),
-    Rule("workers first", _workers_first),
+    Rule("the old cluster is known", _check_note),
+    Rule("the note is confirmed", _check_confirmed),
+    Rule("not cancelled", _check_not_cancelled),
+    Rule("no BareMetalHost", _check_no_bmc),
+    Rule("the hub is configured", _check_hub),
+    Rule("the namespace may act there", _check_namespace),
+    Rule("kubeconfig", _check_kubeconfig),
+    Rule("the node is there", _check_node),
+    Rule("its boot is known", _check_boot),
+    Rule("the same machine", _check_machine),
+    Rule("no machine provider", _check_unmanaged),
+    Rule("the control plane keeps its quorum", _check_quorum),
+    Rule("boot artifacts", _check_artifacts),
+    Rule("boot artifacts are trusted", _check_trusted_artifacts),
+    Rule("kernel arguments", _check_kernel_arguments),
+    Rule("workers first", _check_workers),
 )
 
 
-def _where(host: Host) -> str:
+def _cluster_of(host: Host) -> str:
     assert host.previous is not None
     return f"{host.previous.namespace}/{host.previous.name}"
 
 
 def _node_of(host: Host) -> SpokeNode:
     assert host.previous is not None
-    found = require(
+    found = require_fact(
         host.spoke.node,
-        f"cluster {_where(host)} does not say whether node {host.previous.node} is there",
+        f"cluster {_cluster_of(host)} does not say whether node {host.previous.node} is there",
         Reason.NODE_NOT_FOUND,
-        f"Cluster {_where(host)} has no node {host.previous.node}.",
+        f"Cluster {_cluster_of(host)} has no node {host.previous.node}.",
     )
     assert found is not None
     return found

@@ -40,9 +40,9 @@ from hostler.reclaim.model import (
     SpokeNode,
     State,
     find_called_off,
+    is_going_down,
     is_unbound,
     next_stage,
-    restarts,
     stage_key,
     step_id,
 )
@@ -258,7 +258,7 @@ class _World:
 
     def _restart(self) -> Happening | None:
         host, spoke = self.host, self.host.spoke
-        if restarts(host):
+        if is_going_down(host):
             self.host = replace(host, registration=stage_key(host.state, host.stage))
             return Happening.HOST_REGISTERS
         if self._has_report():

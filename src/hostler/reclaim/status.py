@@ -84,7 +84,7 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
     for action in actions:
         match action:
             case NoteCluster(cluster):
-                status["deprovision_info"] = _deprovision(cluster)
+                status["deprovision_info"] = _note_body(cluster)
                 # It is about the last cluster; of this one there is nothing to say yet.
                 conditions = [condition for condition in conditions if condition.type not in (RECLAIMED, NOT_ONE_SHOT)]
             case ForgetCluster():
@@ -95,14 +95,16 @@ def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[
                 stage = model.next_stage(agent.status.progress.stage_start_time, now)
                 status["debugInfo"] = {"state": str(transition.target), "stateInfo": cut(message)}
                 status["progress"] = {"stageStartTime": stage, "stageUpdateTime": stage}
-                conditions = _said(conditions, RECLAIMED, _status(transition.target, reason), reason, message, now)
-                conditions = _bound(conditions, transition.target, message, now)
+                conditions = _set_condition(
+                    conditions, RECLAIMED, _condition_status(transition.target, reason), reason, message, now
+                )
+                conditions = _set_bound(conditions, transition.target, message, now)
             case WarnNotOneShot(message):
-                conditions = _said(conditions, NOT_ONE_SHOT, "True", "BootLoader", message, now)
+                conditions = _set_condition(conditions, NOT_ONE_SHOT, "True", "BootLoader", message, now)
             case SetCondition(reason, message):
-                conditions = _said(conditions, RECLAIMED, _status("", reason), reason, message, now)
+                conditions = _set_condition(conditions, RECLAIMED, _condition_status("", reason), reason, message, now)
     if conditions != list(agent.status.conditions):
-        status["conditions"] = [_plain(condition) for condition in conditions]
+        status["conditions"] = [_to_body(condition) for condition in conditions]
     return {"status": status} if status else None
 
 
@@ -131,24 +133,24 @@ def notes_patch(agent: Agent, actions: Iterable[Action]) -> dict[str, Any] | Non
     return {"metadata": changes} if changes else None
 
 
-def _deprovision(cluster: Cluster) -> dict[str, str]:
+def _note_body(cluster: Cluster) -> dict[str, str]:
     return {"cluster_namespace": cluster.namespace, "cluster_name": cluster.name, "node_name": cluster.node}
 
 
-def _status(target: str, reason: Cause) -> str:
+def _condition_status(target: str, reason: Cause) -> str:
     if target == State.DISCOVERING or reason == Reason.REGISTERED:
         return "True"
     return "Unknown" if reason == Reason.DECIDING else "False"
 
 
-def _bound(conditions: list[Condition], target: State, message: str, now: Instant) -> list[Condition]:
+def _set_bound(conditions: list[Condition], target: State, message: str, now: Instant) -> list[Condition]:
     if target == State.INSTALLED:
-        return _said(conditions, BOUND, "True", "Bound", message, now)
+        return _set_condition(conditions, BOUND, "True", "Bound", message, now)
     text = message if target in (*UNDER_WAY, State.PENDING) else "The host is bound to no cluster."
-    return _said(conditions, BOUND, "False", _BOUND_REASONS[target], text, now)
+    return _set_condition(conditions, BOUND, "False", _BOUND_REASONS[target], text, now)
 
 
-def _said(
+def _set_condition(
     conditions: list[Condition], kind: str, status: str, reason: str, message: str, now: Instant
 ) -> list[Condition]:
     """The conditions with this one in its place; its time changes with its status only."""
@@ -163,6 +165,6 @@ def _said(
     return [new if condition is old else condition for condition in conditions]
 
 
-def _plain(condition: Condition) -> dict[str, Any]:
+def _to_body(condition: Condition) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(condition)
     return {name: value for name, value in found.items() if value}

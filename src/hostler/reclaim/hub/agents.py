@@ -14,7 +14,14 @@ from hostler.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unr
 from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.facts import artifacts_of
-from hostler.reclaim.hub.instructions import Reply, instructions, new_agent, noted, registered, withheld
+from hostler.reclaim.hub.instructions import (
+    Reply,
+    make_instructions,
+    new_agent,
+    note_registration,
+    note_reply,
+    note_withheld,
+)
 from hostler.reclaim.hub.tokens import Claims
 
 ATTEMPTS = 4
@@ -52,10 +59,10 @@ class HubAgents:
             infra_env = watched if watched is not None and fits else await self._infra_env(claims)
             if isinstance(infra_env, Trouble):
                 return infra_env
-            await self._annotate(agent, withheld(agent), "its restart was called off")
+            await self._annotate(agent, note_withheld(agent), "its restart was called off")
         except (ApiError, Unreachable, WriteRefused) as error:
             return Trouble(503, f"The API server does not answer: {error}")
-        return instructions(agent, infra_env, self._boot, served)
+        return make_instructions(agent, infra_env, self._boot, served)
 
     async def artifact(self, claims: Claims, name: str) -> str:
         """Where the InfraEnv says an artifact is; empty where it says nothing, or cannot be asked."""
@@ -73,7 +80,7 @@ class HubAgents:
                 agent = await self._agent(claims)
                 if isinstance(agent, Trouble):
                     return agent
-                changes = noted(agent, reply)
+                changes = note_reply(agent, reply)
                 return await self._annotate(agent, changes, f"the agent answered {reply.step_type}")
             except Conflict:
                 continue
@@ -105,7 +112,7 @@ class HubAgents:
                 if not agent.status.debug_info.state:  # it was made, and what it is did not get through
                     await self._discovering(host, claims.namespace)
                     return None
-                return await self._annotate(agent, registered(agent), "its discovery system registered")
+                return await self._annotate(agent, note_registration(agent), "its discovery system registered")
             except Conflict:
                 continue
             except (ApiError, Unreachable, WriteRefused) as error:

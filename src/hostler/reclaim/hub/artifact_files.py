@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from hostler.reclaim.artifacts import HASHED, NAMES
-from hostler.reclaim.hub.connections import serving
+from hostler.reclaim.hub.connections import keep_open
 
 log = structlog.get_logger("hostler.hub")
 
@@ -163,7 +163,7 @@ class Download(web.FileResponse):
         self._told(1)
         try:
             _end_if_stalled(request)
-            with serving(request):
+            with keep_open(request):
                 async with asyncio.timeout(self._seconds):
                     return await super().prepare(request)  # this sends it
         except TimeoutError:

@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
 
 
 @contextmanager
-def serving(request: web.BaseRequest) -> Iterator[None]:
+def keep_open(request: web.BaseRequest) -> Iterator[None]:
     """Keep the connection of this request while it is answered."""
     connection = request.transport.get_protocol() if request.transport is not None else None
     if not isinstance(connection, Connection):  # served without us, or gone

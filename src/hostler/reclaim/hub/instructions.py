@@ -9,7 +9,16 @@ import msgspec
 
 from hostler.apis.assisted import GROUP, INFRA_ENV_LABEL, Agent, InfraEnv
 from hostler.reclaim.artifacts import HASHED, BootPolicy, is_accepted
-from hostler.reclaim.facts import PROGRESS, REGISTRATION, REPORT, ReportNote, artifacts_of, dump, hashes_of, host_of
+from hostler.reclaim.facts import (
+    PROGRESS,
+    REGISTRATION,
+    REPORT,
+    ReportNote,
+    artifacts_of,
+    dump_json,
+    hashes_of,
+    host_of,
+)
 from hostler.reclaim.model import UNDER_WAY, CalledOff, Reason, State, StepFailure, find_called_off, stage_key, step_id
 from hostler.reclaim.quoting import clean_text
 
@@ -44,7 +53,7 @@ class _Output(msgspec.Struct, frozen=True):
     lasts: str = ""  # why not
 
 
-def instructions(
+def make_instructions(
     agent: Agent, infra_env: InfraEnv, boot: BootPolicy, served: Mapping[str, str] | None = None, mount: str = MOUNT
 ) -> dict[str, Any]:
     """The answer to an agent that asks what to do: one step of its stage, or nothing and the end.
@@ -70,10 +79,10 @@ def instructions(
             arguments["kernel_arguments"] = [
                 {"operation": argument.operation, "value": argument.value} for argument in found.arguments
             ]
-        return _answer(60, "continue", _step(agent, DOWNLOAD, arguments))
+        return _make_answer(60, "continue", _make_step(agent, DOWNLOAD, arguments))
     if state == State.REBOOTING and find_called_off(host_of(agent)) is None:
-        return _answer(120, "exit", _step(agent, REBOOT, {"host_fs_mount_dir": mount}))
-    return _answer(60, "exit")
+        return _make_answer(120, "exit", _make_step(agent, REBOOT, {"host_fs_mount_dir": mount}))
+    return _make_answer(60, "exit")
 
 
 def _render_called_off(agent: Agent, why: CalledOff) -> str:
@@ -86,17 +95,17 @@ def _render_called_off(agent: Agent, why: CalledOff) -> str:
     return f"{sentences[why]}; its agent was told to end and to take the discovery entry back."
 
 
-def withheld(agent: Agent) -> dict[str, str]:
+def note_withheld(agent: Agent) -> dict[str, str]:
     """Annotations of a restart that its agent asked for and was not given: the stage ends with that."""
     state, why = agent.status.debug_info.state, find_called_off(host_of(agent))
     if state != State.REBOOTING or why is None:
         return {}
     step = step_id(agent.metadata.uid, state, agent.status.progress.stage_start_time)
     message = _render_called_off(agent, why)
-    return _new(agent, {REPORT: dump(ReportNote(step, 1, Reason.CANCELLED, message))})
+    return _only_new(agent, {REPORT: dump_json(ReportNote(step, 1, Reason.CANCELLED, message))})
 
 
-def noted(agent: Agent, reply: Reply) -> dict[str, str]:
+def note_reply(agent: Agent, reply: Reply) -> dict[str, str]:
     """Annotations that an agent's answer becomes; empty where it answers no step of this stage, or says nothing new."""
     state = agent.status.debug_info.state
     expected = step_id(agent.metadata.uid, state, agent.status.progress.stage_start_time)
@@ -108,25 +117,27 @@ def noted(agent: Agent, reply: Reply) -> dict[str, str]:
         output = _Output()
     if reply.step_type == PROGRESS_STEP:
         percent = min(100, max(0, output.percent))
-        return _new(agent, {PROGRESS: f"{clean_text(output.stage, STAGE_LIMIT)} {percent}%"})
+        return _only_new(agent, {PROGRESS: f"{clean_text(output.stage, STAGE_LIMIT)} {percent}%"})
     if reply.step_type != _STEPS[State(state)]:
         return {}
     # That a host restarts is no end, only too late to call it off: a registration, a failure or the time ends it.
     reason = output.reason if output.reason in tuple(StepFailure) else ""
-    message = clean_text(reply.error) if reply.exit_code else _unverified(output)
+    message = clean_text(reply.error) if reply.exit_code else _describe_unverified(output)
     lasts = "" if output.falls_back or reply.exit_code else clean_text(output.lasts) or "its agent did not say why"
-    return _new(agent, {REPORT: dump(ReportNote(expected, reply.exit_code, reason, message, lasts))})
+    return _only_new(agent, {REPORT: dump_json(ReportNote(expected, reply.exit_code, reason, message, lasts))})
 
 
-def _unverified(output: _Output) -> str:
+def _describe_unverified(output: _Output) -> str:
     """What there is to say of a step that went well."""
     names = " and ".join(name for name in HASHED if name in output.unverified)
     return f"Not verified: {names}, because no hash of it is known (docs/reclaim.md)." if names else ""
 
 
-def registered(agent: Agent) -> dict[str, str]:
+def note_registration(agent: Agent) -> dict[str, str]:
     """The annotation a registration becomes: it counts for the stage in which it came."""
-    return _new(agent, {REGISTRATION: stage_key(agent.status.debug_info.state, agent.status.progress.stage_start_time)})
+    return _only_new(
+        agent, {REGISTRATION: stage_key(agent.status.debug_info.state, agent.status.progress.stage_start_time)}
+    )
 
 
 def new_agent(host: str, infra_env: str) -> dict[str, Any]:
@@ -137,20 +148,20 @@ def new_agent(host: str, infra_env: str) -> dict[str, Any]:
     }
 
 
-def _new(agent: Agent, annotations: dict[str, str]) -> dict[str, str]:
+def _only_new(agent: Agent, annotations: dict[str, str]) -> dict[str, str]:
     """Only what is not there yet: an answer that comes twice is written once."""
     there = agent.metadata.annotations
     return {name: value for name, value in annotations.items() if there.get(name) != value}
 
 
-def _step(agent: Agent, kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _make_step(agent: Agent, kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
     status = agent.status
     return {
         "step_type": kind,
         "step_id": step_id(agent.metadata.uid, status.debug_info.state, status.progress.stage_start_time),
-        "args": [dump(arguments)],
+        "args": [dump_json(arguments)],
     }
 
 
-def _answer(seconds: int, action: str, *steps: dict[str, Any]) -> dict[str, Any]:
+def _make_answer(seconds: int, action: str, *steps: dict[str, Any]) -> dict[str, Any]:
     return {"next_instruction_seconds": seconds, "post_step_action": action, "instructions": list(steps)}

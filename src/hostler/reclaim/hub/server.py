@@ -23,7 +23,7 @@ from aiohttp import web
 from hostler.reclaim.artifacts import NAMES
 from hostler.reclaim.hub.agents import HubAgents, Trouble
 from hostler.reclaim.hub.artifact_files import ArtifactFiles, Download, Unreadable
-from hostler.reclaim.hub.connections import MOST_CONNECTIONS, Connections, serving
+from hostler.reclaim.hub.connections import MOST_CONNECTIONS, Connections, keep_open
 from hostler.reclaim.hub.instructions import Registration, Reply
 from hostler.reclaim.hub.tokens import Claims, Denial, Denied, Keys, Opens
 
@@ -107,7 +107,7 @@ class Hub:
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        call = _call(request)
+        call = _name_call(request)
         try:
             answer = await handler(request)
         except web.HTTPException as answered:
@@ -119,18 +119,18 @@ class Hub:
     @web.middleware
     async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._at_once >= self._at_most:
-            return _no(503, "Too many requests at once; ask again.", retry=5)
+            return _refuse(503, "Too many requests at once; ask again.", retry=5)
         self._at_once += 1
         try:
-            with serving(request):
+            with keep_open(request):
                 async with asyncio.timeout(PATIENCE):  # a download is sent after this; it has its own limit
                     return await handler(request)
         except TimeoutError:
-            return _no(503, "It took too long; ask again.", retry=5)
+            return _refuse(503, "It took too long; ask again.", retry=5)
         except (web.RequestPayloadError, ConnectionError):  # or it is gone, and hears nothing any more
-            return _no(400, "The body is not as its headers say.")
+            return _refuse(400, "The body is not as its headers say.")
         except Unreadable:
-            return _no(503, "The directory of artifacts cannot be read; ask again.", retry=10)
+            return _refuse(503, "The directory of artifacts cannot be read; ask again.", retry=10)
         finally:
             self._at_once -= 1
 
@@ -141,33 +141,33 @@ class Hub:
         served = await self.files.with_hashes(claims.infra_env)
         async with self._asking:
             found = await self._agents.ask(claims, served)
-        return _trouble(found) if isinstance(found, Trouble) else _json(found)
+        return _trouble_response(found) if isinstance(found, Trouble) else _json_response(found)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
         claims = self._allowed(request, Opens.HOST, request.match_info["host"])
         if isinstance(claims, web.Response):
             return claims
-        reply = read(Reply, await request.read())
+        reply = decode_body(Reply, await request.read())
         if isinstance(reply, Malformed):
-            return _no(400, f"The answer cannot be read: {reply.why}")
+            return _refuse(400, f"The answer cannot be read: {reply.why}")
         async with self._asking:
             trouble = await self._agents.answer(claims, reply)
-        return _trouble(trouble) if trouble is not None else web.Response(status=204)
+        return _trouble_response(trouble) if trouble is not None else web.Response(status=204)
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
         claims = self._allowed(request, Opens.INFRA_ENV, "")
         if isinstance(claims, web.Response):
             return claims
-        given = read(Registration, await request.read())
+        given = decode_body(Registration, await request.read())
         if isinstance(given, Malformed):
-            return _no(400, f"The registration cannot be read: {given.why}")
+            return _refuse(400, f"The registration cannot be read: {given.why}")
         if not _NAME.fullmatch(given.host_id):
-            return _no(400, "host_id is no name an object can have.")
+            return _refuse(400, "host_id is no name an object can have.")
         async with self._asking:
             trouble = await self._agents.register(claims, given.host_id)
         if trouble is not None:
-            return _trouble(trouble)
-        return _json({"id": given.host_id, "infra_env_id": claims.infra_env}, status=201)
+            return _trouble_response(trouble)
+        return _json_response({"id": given.host_id, "infra_env_id": claims.infra_env}, status=201)
 
     async def _artifact(self, request: web.Request) -> web.StreamResponse:
         """A file of the InfraEnv, from our directory or where the InfraEnv says it is.
@@ -176,14 +176,14 @@ class Hub:
         """
         name, infra_env = request.match_info["artifact"], request.match_info["infra_env"]
         if name not in NAMES or not _NAME.fullmatch(infra_env):
-            return _no(404, "There is no such artifact.")
+            return _refuse(404, "There is no such artifact.")
         token = request.headers.get("X-Secret-Key", "")
         keys = self._keys()
         if keys is None:
-            return _no(503, _NO_KEY, retry=10)
+            return _refuse(503, _NO_KEY, retry=10)
         claims = keys.check_infra_env(token, infra_env, self._clock())
         if isinstance(claims, Denied) and name == "initrd":
-            return _no(claims.status, claims.why)
+            return _refuse(claims.status, claims.why)
         found = await self.files.find(infra_env, name)
         if found is None:
             return await self._elsewhere(claims, name)
@@ -192,7 +192,7 @@ class Hub:
         limits = {_STRANGERS if isinstance(claims, Denied) else _KNOWN: most}
         limits |= {f"{infra_env}/{host}": DOWNLOADS_PER_HOST} if host else {}
         if any(self._downloads[who] >= limit for who, limit in limits.items()):
-            return _no(503, "Too many downloads at once; ask again.", retry=10)
+            return _refuse(503, "Too many downloads at once; ask again.", retry=10)
 
         def downloading(more: int) -> None:
             self._downloads.update(dict.fromkeys(limits, more))
@@ -206,7 +206,7 @@ class Hub:
             async with self._asking:
                 elsewhere = await self._agents.artifact(claims, name)
         if not elsewhere:
-            return _no(404, f"This hub has no {name} of that InfraEnv.")
+            return _refuse(404, f"This hub has no {name} of that InfraEnv.")
         return web.Response(status=307, headers={"Location": elsewhere})
 
     def _allowed(self, request: web.Request, opens: Opens, host: str) -> Claims | web.Response:
@@ -214,15 +214,15 @@ class Hub:
         token = request.headers.get("X-Secret-Key", "")
         keys = self._keys()
         if keys is None:
-            return _no(503, _NO_KEY, retry=10)
+            return _refuse(503, _NO_KEY, retry=10)
         claims = keys.check(token, opens, request.match_info["infra_env"], host, self._clock())
         if isinstance(claims, Denied):
             if self._clock() - self._logged.get(claims.reason, 0.0) >= LOGGED_AGAIN:
                 self._logged[claims.reason] = self._clock()
                 log.info("refused", why=claims.why, path=request.path, remote=request.remote)
-            return _no(claims.status, claims.why)
+            return _refuse(claims.status, claims.why)
         if not self._rates.take(f"{claims.opens}/{claims.infra_env}/{claims.host}/{claims.id}"):
-            return _no(429, "This host asks too often.", retry=5)
+            return _refuse(429, "This host asks too often.", retry=5)
         return claims
 
 
@@ -233,7 +233,7 @@ class Malformed:
     why: str
 
 
-def read(kind: type[T], body: bytes) -> T | Malformed:
+def decode_body(kind: type[T], body: bytes) -> T | Malformed:
     """Decode what a client sent. Deeply nested JSON is rejected too."""
     try:
         return msgspec.json.decode(body, type=kind)
@@ -241,7 +241,7 @@ def read(kind: type[T], body: bytes) -> T | Malformed:
         return Malformed(str(error))
 
 
-def _call(request: web.Request) -> str:
+def _name_call(request: web.Request) -> str:
     """The call, as a label of the metric."""
     if "artifact" in request.match_info:
         return "artifact"
@@ -250,19 +250,19 @@ def _call(request: web.Request) -> str:
     return "registration" if "infra_env" in request.match_info else "other"
 
 
-def _json(body: object, status: int = 200) -> web.Response:
+def _json_response(body: object, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
 
 
-def _no(status: int, why: str, retry: int = 0) -> web.Response:
-    answer = _json({"code": str(status), "reason": why}, status)
+def _refuse(status: int, why: str, retry: int = 0) -> web.Response:
+    answer = _json_response({"code": str(status), "reason": why}, status)
     if retry:
         answer.headers["Retry-After"] = str(retry)
     return answer
 
 
-def _trouble(trouble: Trouble) -> web.Response:
+def _trouble_response(trouble: Trouble) -> web.Response:
     if trouble.status >= 500:
         log.warning("a request could not be answered", why=trouble.why)
-        return _no(trouble.status, "This hub cannot answer now; ask again.", retry=10)
-    return _no(trouble.status, trouble.why)
+        return _refuse(trouble.status, "This hub cannot answer now; ask again.", retry=10)
+    return _refuse(trouble.status, trouble.why)
