@@ -96,7 +96,7 @@ def test_the_node_is_emptied_first_and_goes_with_its_host(clusters: Site, make: 
         until(lambda: not api.get(f"/api/v1/nodes/{kept.node}")["spec"].get("unschedulable"), "it is schedulable again")
         assert api.get(f"{pods}/{kept.node}")["spec"]["nodeName"] == kept.node
         silent.reach("unbinding-pending-user-action", "SpokeUnreachable")
-        assert "that was waited for" in silent.message()
+        assert "Hostler waited" in silent.message()
         until(lambda: not api.get(f"/api/v1/nodes/{case.node}"), "the node is deleted", 180)
         until(lambda: "deprovision_info" not in case.agent()["status"], "forgotten")
         until(lambda: not case.agent()["metadata"].get("finalizers"), "the finalizer is gone")

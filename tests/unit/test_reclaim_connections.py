@@ -288,7 +288,7 @@ def test_strangers_do_not_fill_the_log() -> None:
 
     with capture_logs() as said:
         asyncio.run(run(hub_with(None)))
-    assert [one["why"] for one in said if one["event"] == "refused"] == ["This is no token of this hub."]
+    assert [one["why"] for one in said if one["event"] == "refused"] == ["This is not a token of this hub."]
 
 
 async def asked_instructions(port: int) -> int:

@@ -348,7 +348,7 @@ def test_a_boot_id_that_is_not_known_is_not_another_boot() -> None:
     mute = replace(NODE, boot_id="")
     found = host(State.RECLAIMING, kept=True, pinned=PINNED, spoke=spoke(node=known(mute)))
     waiting = decide(found, POLICY, NOW)
-    assert (waiting.actions, "which boot" in waiting.why, waiting.wake is not None) == ((), True, True)
+    assert (waiting.actions, "does not report its boot id" in waiting.why, waiting.wake is not None) == ((), True, True)
     another = replace(found, spoke=spoke(node=known(replace(mute, uid="uid-2"))))
     assert entered(another) == ("ReclaimFailed", "AnotherMachine")
 

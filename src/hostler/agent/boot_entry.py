@@ -51,7 +51,7 @@ def check_kernel(host: Host, loader: BootLoader, path: str) -> None:
     if not loader.can_start(head):
         raise Refusal(
             Reason.ENTRY_NOT_VERIFIABLE,
-            f"What was downloaded as kernel is none that {loader.name} can start (it begins with {head[:16]!r}); check "
+            f"The downloaded kernel is not one that {loader.name} can start (it begins with {head[:16]!r}); check "
             "the InfraEnv's boot artifacts.",
         )
     if is_damaged(host.at(path)):

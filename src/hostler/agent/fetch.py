@@ -60,7 +60,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if req.type == "https" and urlsplit(newurl).scheme != "https":
             raise Refusal(
                 Reason.DOWNLOAD_FAILED,
-                f"{req.full_url} sends on to an address without TLS, where anybody could answer.",
+                f"{req.full_url} redirects to an address without TLS, where another server could answer.",
             )
         kept = {name: value for name, value in req.header_items() if name.lower() not in ("x-secret-key", "host")}
         return urllib.request.Request(newurl, headers=kept, method=req.get_method())
@@ -171,7 +171,7 @@ class Web:
         try:
             answer = self.open(request)
         except urllib.error.HTTPError as error:
-            if error.code == 416 and have:  # nothing is left to send, or the file shrank: start anew
+            if error.code == 416 and have:  # nothing is left to send, or the file shrank: start again
                 error.close()
                 note.unlink(missing_ok=True)
                 raise ConnectionError("the server did not go on from where it broke off") from error
@@ -196,7 +196,7 @@ class Web:
         return urllib.request.Request(url, headers={"X-Secret-Key": self._secret()} if ours else {}, method=method)
 
     def _patiently(self, url: str, once: Callable[[], T]) -> T:
-        """Try again after what may pass, waiting longer each time; what will not pass is said at once."""
+        """Try again after what may pass, waiting longer each time; what will not pass is refused at once."""
         attempt = 0
         while True:
             asked = 0.0
@@ -256,11 +256,11 @@ def check_url(url: str) -> None:
         good = False
     if not good or any(character <= " " or character == "\x7f" for character in url):
         shown = re.split(r"[?#]", url)[0]  # a blank may stand in what follows
-        raise Refusal(Reason.BAD_ARGUMENTS, f"{shown!r} is no http or https address.")
+        raise Refusal(Reason.BAD_ARGUMENTS, f"{shown!r} is not an http or https address.")
 
 
 def measure(place: Path) -> Fetched:
-    """Size and sha256 of what is on disk, read anew."""
+    """Size and sha256 of what is on disk, read again."""
     digest = hashlib.sha256()
     size = 0
     with open(place, "rb") as file:

@@ -65,7 +65,7 @@ class Hub:
         self._call("POST", json.dumps(body).encode())
 
     def _call(self, method: str, body: bytes | None, seconds: float = TIMEOUT) -> bytes:
-        """One call; the token is read anew each time, since the hub may have renewed it."""
+        """One call; the token is read each time, since the hub may have renewed it."""
         try:
             token = read_token(self._token_file)
         except OSError as error:
@@ -99,5 +99,5 @@ def _arguments(instruction: dict[str, Any]) -> dict[str, Any]:
     args = instruction.get("args") or ["{}"]
     read = json.loads(args[0])
     if not isinstance(read, dict):
-        raise Refusal(Reason.BAD_ARGUMENTS, "The arguments of the step are no object.")
+        raise Refusal(Reason.BAD_ARGUMENTS, "The arguments of the step are not an object.")
     return read

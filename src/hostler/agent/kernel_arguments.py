@@ -63,16 +63,16 @@ def parse_arguments(given: object) -> list[KernelArgument]:
         try:
             given = json.loads(given or "[]")
         except ValueError:
-            raise Refusal(Reason.BAD_ARGUMENTS, "The kernel arguments of the step are no JSON.") from None
+            raise Refusal(Reason.BAD_ARGUMENTS, "The kernel arguments of the step are not JSON.") from None
     if given is None:
         return []
     if not isinstance(given, list):
-        raise Refusal(Reason.BAD_ARGUMENTS, "The kernel arguments of the step are no list.")
+        raise Refusal(Reason.BAD_ARGUMENTS, "The kernel arguments of the step are not a list.")
     found: list[KernelArgument] = []
     for item in given:
         operation, value = (item.get("operation"), item.get("value")) if isinstance(item, dict) else (None, None)
         if operation not in ("append", "replace", "delete") or not isinstance(value, str):
-            raise Refusal(Reason.BAD_ARGUMENTS, f"{item!r} is no kernel argument.")
+            raise Refusal(Reason.BAD_ARGUMENTS, f"{item!r} is not a kernel argument.")
         found.append(KernelArgument(operation, value))
     return found
 

@@ -47,7 +47,7 @@ class Runner:
                 self._run()
 
     def _wait_for_other(self) -> bool:
-        log("Another agent is at work on this host; it is waited for.")
+        log("Another agent is at work on this host; waiting until it has ended.")
         return self.stopping.wait(5 * self.pause)
 
     def _run(self) -> None:
@@ -70,7 +70,7 @@ class Runner:
                 wait = min(LONGEST_PAUSE, self.pause * 2 ** min(failures, 10))
                 log(f"No instructions: {no}. Asking again in {wait:.0f} s.")
                 if time.monotonic() - heard > self.silence:
-                    log(f"The hub was not heard for {self.silence:.0f} s.")
+                    log(f"The hub has not answered for {self.silence:.0f} s.")
                     heard = time.monotonic() if self._leave() else heard
                 self.stopping.wait(wait)
                 continue
@@ -129,7 +129,7 @@ class Runner:
             except (Refusal, OSError):
                 self.restarting = None
                 raise
-        raise Refusal(Reason.UNKNOWN_STEP, f"This agent knows no step {step.type!r}.")
+        raise Refusal(Reason.UNKNOWN_STEP, f"This agent does not know the step {step.type!r}.")
 
     def _progress(self, step: Step) -> steps.Say:
         reported, last = time.monotonic(), ""
@@ -151,7 +151,7 @@ class Runner:
         return say
 
     def _report(self, step: Step, exit_code: int, output: str, error: str, last: bool) -> None:
-        """`last`: nobody asks for this step again, so it is said until it is heard, or the pod is told to end."""
+        """`last`: no step follows, so it is repeated until the hub has it, or the pod is told to end."""
         for attempt in itertools.count() if last else range(REPORT_ATTEMPTS):
             try:
                 self.hub.report(step, exit_code, output, error)

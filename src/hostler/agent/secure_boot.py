@@ -24,7 +24,7 @@ def is_on(host: Host) -> bool:
     if not host.is_dir("/sys/firmware/efi"):
         return False
     if not host.names(EFIVARS):
-        raise Refusal(Reason.SECURE_BOOT, "Whether Secure Boot is on is not known: the host's efivars are not mounted.")
+        raise Refusal(Reason.SECURE_BOOT, "Cannot tell whether Secure Boot is on: the host's efivars are not mounted.")
     raw = host.read(f"{EFIVARS}/SecureBoot-{GLOBAL}")
     return raw is not None and raw[4:5] == b"\x01"
 

@@ -109,8 +109,8 @@ def _same_boot(host: Host, executor: Executor, pod: Pod) -> str:
     if not pod.expected_boot_id:
         raise Refusal(
             Reason.BAD_ARGUMENTS,
-            "The agent was not told in which boot of the host this began (EXPECTED_BOOT_ID), so whether it was "
-            "restarted since cannot be known. Try again.",
+            "EXPECTED_BOOT_ID is not set, so the agent cannot tell whether the host was restarted since this began. "
+            "Try again.",
         )
     if now != pod.expected_boot_id:
         boot_entry.undo_all(host, executor)
@@ -214,14 +214,14 @@ def _required(arguments: Mapping[str, Any], name: str) -> str:
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     found = arguments.get(name, "")
     if not isinstance(found, str):
-        raise Refusal(Reason.BAD_ARGUMENTS, f"{name} of the step is no text.")
+        raise Refusal(Reason.BAD_ARGUMENTS, f"{name} of the step is not text.")
     return found
 
 
 def _hash(arguments: Mapping[str, Any], name: str) -> str:
     found = _text(arguments, name).lower()
     if found and not re.fullmatch(r"[0-9a-f]{64}", found):
-        raise Refusal(Reason.BAD_ARGUMENTS, f"{name} of the step is no sha256.")
+        raise Refusal(Reason.BAD_ARGUMENTS, f"{name} of the step is not a sha256.")
     return found
 
 

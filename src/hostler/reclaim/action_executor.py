@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hostler.apis.assisted import Agent, InfraEnv
+from hostler.apis.assisted import AGENT, Agent, InfraEnv
 from hostler.host.facts import Known
 from hostler.instant import parse
 from hostler.kube.client import Client
 from hostler.kube.errors import NotFound
+from hostler.kube.events import Recorder
 from hostler.kube.kinds import SECRET
 from hostler.kube.records import Secret
 from hostler.reclaim.agent_manifests import Order
@@ -16,7 +17,6 @@ from hostler.reclaim.facts import PROGRESS, REPORT
 from hostler.reclaim.hub.keyring import Keyring
 from hostler.reclaim.model import Host, Policy, is_unbound
 from hostler.reclaim.observe import Observer
-from hostler.reclaim.status import EventReporter
 
 FETCHING = 0.75  # of the stage; the rest is for what the agent does with it, and for reporting why not
 AGENT_BACK = 600.0  # so long a killed agent may take to be started again, when it is to be taken off its node
@@ -31,11 +31,11 @@ class ActionExecutor:
     """Carries out actions that change the old cluster; those on the Agent are the controller's."""
 
     def __init__(
-        self, client: Client, observer: Observer, keyring: Keyring, reporter: EventReporter, certificates: str
+        self, client: Client, observer: Observer, keyring: Keyring, recorder: Recorder, certificates: str
     ) -> None:
         """`certificates`: what agents trust for the hub, as PEM."""
         self._client, self._observer, self._keyring = client, observer, keyring
-        self._reporter, self._certificates = reporter, certificates
+        self._recorder, self._certificates = recorder, certificates
 
     async def perform(self, action: Action, agent: Agent, host: Host, policy: Policy, executor: SpokeExecutor) -> None:
         match action:
@@ -53,7 +53,7 @@ class ActionExecutor:
             case RemoveNode(node):
                 await executor.remove_node(node)
                 note = f"Node {node.name} was deleted from its old cluster."
-                self._reporter.report(agent, "NodeRemoved", "RemoveNode", note)
+                self._recorder.event(AGENT, agent.metadata, "Normal", "NodeRemoved", "RemoveNode", note)
 
     async def _deploy(self, deploy: Deploy, agent: Agent, host: Host, policy: Policy, executor: SpokeExecutor) -> None:
         infra_env, keys = self._observer.infra_env_of(agent), self._keyring.keys()
@@ -77,7 +77,7 @@ class ActionExecutor:
         if done.wrote:
             left_out = f" {NOT_COPIED}" if pull_secret is None else ""
             note = f"The agent is put on node {deploy.node.name} of the old cluster.{left_out}{done.remark}"
-            self._reporter.report(agent, "AgentDeployed", "Deploy", note)
+            self._recorder.event(AGENT, agent.metadata, "Normal", "AgentDeployed", "Deploy", note)
 
     async def _withdraw(self, agent: Agent, host: Host, executor: SpokeExecutor) -> None:
         # A deleted host's stage may have begun long ago: what is taken back here began with the deletion.
@@ -86,7 +86,7 @@ class ActionExecutor:
         heard = any(note in agent.metadata.annotations for note in (REPORT, PROGRESS))
         if await executor.withdraw(host.uid, gone=has_no_kubelet(host), patient=patient, heard=heard):
             note = "What this reclaim put into the old cluster was taken off it."
-            self._reporter.report(agent, "Withdrawn", "Withdraw", note)
+            self._recorder.event(AGENT, agent.metadata, "Normal", "Withdrawn", "Withdraw", note)
 
     async def read_pull_secret(self, infra_env: InfraEnv, host: Host) -> bytes | None:
         """None where there is one that must not be copied: who runs the old cluster could read a Secret of others."""

@@ -111,12 +111,14 @@ class ReclaimCapability(Capability):
         connected = Gauge("hostler_hub_connections", "Connections of hosts to the hub.", registry=metrics.registry)
         connected.set_function(lambda: len(self._hub.connections))
         dropped = Counter(
-            "hostler_hub_connections_dropped", "Connections that had to make room.", registry=metrics.registry
+            "hostler_hub_connections_dropped",
+            "Connections closed at the limit to admit another one.",
+            registry=metrics.registry,
         )
         self._hub.connections.dropped = dropped.inc
         observer = Observer(self._agents, self._infra_envs, self._spokes, self._hub.files.served)
         reporter = EventReporter(shared.recorder, metrics)
-        executor = ActionExecutor(client, observer, self._keyring, reporter, _read_certificates(settings))
+        executor = ActionExecutor(client, observer, self._keyring, shared.recorder, _read_certificates(settings))
         self._agent_controller = ReclaimController(observer, executor, writer, reporter, lambda: self._policy)
         self.controller = self.add_controller("reclaim", self._reconcile, settings[say.RECLAIM_WORKERS])
 

@@ -40,7 +40,7 @@ def _forget_cluster(host: Host, policy: Policy) -> Decision:
     if policy.remove_node and _may_remove(host):
         match host.spoke.node:
             case Unknown(why):
-                return Decision((), f"Its node in the old cluster is not known: {why}")
+                return Decision((), f"Cannot read its node in the old cluster: {why}")
             case Known(SpokeNode(ready=True) as node):
                 return Decision((), f"Node {node.name} of its old cluster still reports that it is ready.")
             case Known(SpokeNode(control_plane=True) as node):
@@ -69,7 +69,7 @@ def clean_up(host: Host, why: str, last: tuple[Action, ...]) -> Decision:
         case Known(False), _:
             return Decision(last, f"{why} Its old cluster cannot be reached any more: it has no kubeconfig.")
         case _, Unknown(unknown):
-            return Decision((), f"{why} What is left in its old cluster is not known: {unknown}")
+            return Decision((), f"{why} Cannot tell what is left in its old cluster: {unknown}")
         case _, Known(remains) if remains:
             return Decision((Withdraw(),), f"{why} What it left in its old cluster is removed.")
     match host.spoke.node:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hostler.apis.assisted import Agent
+from hostler.apis.assisted import AGENT, Agent
 from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant
 from hostler.kube.cache import UNREAD_SECONDS
@@ -75,7 +75,8 @@ class ReclaimController:
                 decision = replace(decision, actions=condition, why=str(occupied))
             except FAILURES as error:
                 note = f"The old cluster did not take a change: {describe_failure(error)}."
-                self._reporter.report(agent, "SpokeRefused", "Reclaim", note, refused=True)
+                about, recorder = agent.metadata, self._reporter.recorder
+                recorder.event(AGENT, about, "Warning", "SpokeRefused", "Reclaim", note, refusing="reclaim")
                 if isinstance(error, ApiError | Unreachable):
                     raise
                 raise Unreachable(note) from error  # what answers there is its owner's mistake, not a bug of ours
@@ -86,7 +87,7 @@ class ReclaimController:
         body = status_patch(agent, decision.actions, now)
         if body is not None:
             written = await self._patch(agent, body, decision.why, status=True)
-            self._reporter.report_decision(agent, decision.actions)
+            self._reporter.report(agent, decision.actions)
             agent = written or agent
         notes = notes_patch(agent, decision.actions)
         if notes is not None:

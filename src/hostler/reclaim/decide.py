@@ -65,7 +65,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
     if may_register and host.registration == stage_key(host.state, host.stage):
         return _enter(model.REGISTER, Reason.REGISTERED, "The host is in discovery again.")
     if host.cancelled and (host.state not in (*IN_A_CLUSTER, *UNDER_WAY) or _in_its_cluster(host)):
-        return Decision((ClearCancel(),), "The request to cancel is done; it does not stop another attempt.")
+        return Decision((ClearCancel(),), "The request to cancel was carried out; it does not stop another attempt.")
     match host.state:
         case State.INSTALLED | State.ADDED:
             return _decide_in_cluster(host, policy, now)
@@ -78,7 +78,7 @@ def decide(host: Host, policy: Policy, now: Instant) -> Decision:
         case state if is_unbound(state):
             return clean_up_discovered(host, policy)
         case _:
-            return Decision((), f"A host that is {host.state or 'without a state'} is not ours to return.")
+            return Decision((), f"Reclaim does not return a host that is {host.state or 'without a state'}.")
 
 
 def _in_its_cluster(host: Host) -> bool:
@@ -130,9 +130,9 @@ def _decide_unbound(host: Host, policy: Policy, now: Instant, go: Transition, st
     except NotKnown as unknown:
         since = host.waiting_since if host.waiting_since is not None else now
         if now - since >= policy.patience:
-            message = f"{unknown.sentence}; that was waited for {policy.patience / 60:.0f} minutes."
+            message = f"{unknown.sentence}. Hostler waited {policy.patience / 60:.0f} minutes for it."
             return _refuse(Reason.SPOKE_UNREACHABLE, message, stay)
-        message = f"Whether the host can be returned to discovery is not known yet: {unknown}."
+        message = f"Cannot tell yet whether the host can be returned to discovery: {unknown}."
         return Decision((SetCondition(Reason.DECIDING, message),), message, since + policy.patience)
     except Waits as waits:
         return Decision((SetCondition(Reason.WORKERS_FIRST, str(waits)),), str(waits), now + LOOK_AGAIN)
@@ -158,7 +158,7 @@ def _decide_reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
     except Refused as refused:
         return _enter(model.FAIL, refused.reason, refused.message)
     except NotKnown as unknown:
-        text = f"Whether it may go on is not known: {unknown}."
+        text = f"Cannot tell whether the reclaim may go on: {unknown}."
         return _time_out(host, policy.reclaiming, now) or Decision((), text, _deadline(host, policy.reclaiming))
     if (ended := _report_of_stage(host)) is not None:
         if ended.exit_code != 0:
@@ -185,7 +185,7 @@ def _decide_reclaiming(host: Host, policy: Policy, now: Instant) -> Decision:
         case Known(None):
             return _enter(model.FAIL, Reason.NODE_NOT_FOUND, "The node is gone from its cluster.")
         case Unknown(why):
-            return Decision(answered, f"The node is not known: {why}", _deadline(host, policy.reclaiming))
+            return Decision(answered, f"Cannot read the node: {why}", _deadline(host, policy.reclaiming))
     raise AssertionError("a fact is Known or Unknown")
 
 
@@ -203,13 +203,13 @@ def _prepare_node(host: Host, policy: Policy, node: SpokeNode) -> Decision | Non
         except Waits:
             pass  # workers that were unbound after this began do not stop it
         except NotKnown as unknown:
-            text = f"Whether it can still be returned is not known: {unknown}."
+            text = f"Cannot tell whether the host can still be returned: {unknown}."
             return Decision((), text, _deadline(host, policy.reclaiming))
     now = pin_node(host.stage, node)
     if not pinned:
         return Decision((AddFinalizer(now),), "The Agent is kept until nothing of it is left in its old cluster.")
     if not node.boot_id and host.pinned is not None and host.pinned.uid == node.uid:
-        text = f"Node {node.name} does not say which boot it is in, so whether it was restarted is not known."
+        text = f"Node {node.name} does not report its boot id, so Hostler cannot tell whether it was restarted."
         return Decision((), text, _deadline(host, policy.reclaiming))
     if host.pinned != now:
         message = f"Node {node.name} was replaced or restarted since this began, so it was not touched; try again."
@@ -231,7 +231,7 @@ def _empty_node(host: Host, policy: Policy, node: SpokeNode) -> Decision | None:
         )
     drain = host.spoke.drain
     if drain is None or drain.state is Emptying.UNKNOWN:
-        return Decision((), f"The pods of {node.name} are not known.{_quote_drain(drain)}", until)
+        return Decision((), f"Cannot read the pods of {node.name}.{_quote_drain(drain)}", until)
     if drain.state is Emptying.DRAINED:
         return None
     if drain.over:

@@ -95,7 +95,7 @@ class ReclaimExplainers:
             return None
         thought, policy = self.controller.seen.get(named[0]), self.controller.policy()
         if thought is None or policy is None:
-            return Explanation("reclaim", "Nothing is decided yet: it is still being read.")
+            return Explanation("reclaim", "Nothing is decided yet: the Agent is still being read.")
         outcome, actions = tell(thought, policy)
         rules = tuple(rules_of(thought, policy)) if not model.is_unbound(thought.host.state) else ()
         return Explanation("reclaim", outcome, rules, tuple(self._facts(agent, thought)), actions)

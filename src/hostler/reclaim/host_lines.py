@@ -124,7 +124,7 @@ def is_under_way(host: Host) -> bool:
 
 
 def is_blocked(standing: Standing) -> bool:
-    """Whether a reclaim waits for somebody."""
+    """Whether a reclaim waits for a person or another party."""
     host = standing.host
     empties = host.state == State.RECLAIMING and host.spoke.drain is not None
     return host.state in IN_A_CLUSTER or host.state == State.PENDING or empties

@@ -254,7 +254,7 @@ async def look_at_drain(
             decision = decide(await _drain_facts(client, node, started, facts.memory, now, kept), policy, now)
     except FAILURES as error:
         return drain_model.Decision(
-            drain_model.State.UNKNOWN, (), f"The pods of {node} are not known: {describe_failure(error)}.", None
+            drain_model.State.UNKNOWN, (), f"Cannot read the pods of {node}: {describe_failure(error)}.", None
         ), memory
     return decision, facts.memory
 

@@ -93,7 +93,7 @@ def _check_hub(_: Host, policy: Policy) -> str:
     if not policy.hub_url:
         raise Refused(Reason.HUB_NOT_CONFIGURED, "HUB_URL is not set, so an agent on the node could not reach the hub.")
     if not policy.image:
-        message = "AGENT_IMAGE is not set, and the operator's own image is not known, so no agent can be started."
+        message = "AGENT_IMAGE is not set and the operator's own image is unknown, so no agent can be started."
         raise Refused(Reason.HUB_NOT_CONFIGURED, message)
     return f"Agents reach the hub at {policy.hub_url}."
 
@@ -117,7 +117,7 @@ def _check_kubeconfig(host: Host, _: Policy) -> str:
     name = host.previous.name if host.previous is not None else ""
     require_fact(
         host.spoke.kubeconfig,
-        f"the kubeconfig of {where} cannot be read",
+        f"cannot read the kubeconfig of {where}",
         Reason.NO_KUBECONFIG,
         f"ClusterDeployment {where} has no admin kubeconfig: the Secret that its "
         "spec.clusterMetadata.adminKubeconfigSecretRef names is not there; nor, where it names none, Secret "
@@ -133,7 +133,7 @@ def _check_node(host: Host, _: Policy) -> str:
 def _check_boot(host: Host, _: Policy) -> str:
     node = _node_of(host)
     if not node.boot_id:
-        raise NotKnown(f"node {node.name} does not say which boot it is in, so a restart could not be recognised")
+        raise NotKnown(f"node {node.name} does not report its boot id, so Hostler could not tell that it was restarted")
     return f"It is in boot {node.boot_id}."
 
 
@@ -230,7 +230,7 @@ def _control_plane_of(host: Host) -> ControlPlane:
         case Known(found):
             return found
         case Unknown(why):
-            raise NotKnown(f"the control-plane nodes of {_cluster_of(host)} are not known: {why}")
+            raise NotKnown(f"cannot read the control-plane nodes of {_cluster_of(host)}: {why}")
 
 
 def accepted_risks(host: Host) -> str:
@@ -289,7 +289,7 @@ def _check_kernel_arguments(host: Host, policy: Policy) -> str:
 def _artifacts_of(host: Host) -> Artifacts:
     found = require_fact(
         host.artifacts,
-        "the boot artifacts are not known",
+        "cannot read the boot artifacts",
         Reason.ARTIFACTS_UNAVAILABLE,
         "The InfraEnv of this Agent has no boot artifacts in its status.",
     )
@@ -326,7 +326,7 @@ def _node_of(host: Host) -> SpokeNode:
     assert host.previous is not None
     found = require_fact(
         host.spoke.node,
-        f"cluster {_cluster_of(host)} does not say whether node {host.previous.node} is there",
+        f"cannot tell whether cluster {_cluster_of(host)} has node {host.previous.node}",
         Reason.NODE_NOT_FOUND,
         f"Cluster {_cluster_of(host)} has no node {host.previous.node}.",
     )

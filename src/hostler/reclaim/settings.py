@@ -45,7 +45,7 @@ HUB_CONNECTIONS = Setting(
     "HOSTLER_HUB_CONNECTIONS",
     whole(64, 100_000),
     2000,
-    "Connections of hosts at once. Who has been without a request for longest makes room for a new one.",
+    "Connections of hosts at once. At the limit, the one that has been idle for longest is closed for a new one.",
     SECTION,
 )
 HUB_ARTIFACTS = Setting(
@@ -120,7 +120,9 @@ RECLAIM_KERNEL_ARGUMENTS = Setting(
     "stands for every argument that begins with it.",
     SECTION,
 )
-RECLAIM_WORKERS = Setting("HOSTLER_RECLAIM_WORKERS", whole(1, 100), 8, "Hosts looked at side by side.", SECTION)
+RECLAIM_WORKERS = Setting(
+    "HOSTLER_RECLAIM_WORKERS", whole(1, 100), 8, "How many hosts are reconciled at once.", SECTION
+)
 
 SETTINGS: tuple[AnySetting, ...] = (
     HUB_URL, HUB_PLAIN_HTTP, HUB_CA, HUB_ADDRESS, HUB_CERTIFICATE, HUB_KEY, HUB_CONNECTIONS, HUB_ARTIFACTS, AGENT_IMAGE,

@@ -46,7 +46,7 @@ class EventReporter:
     """Events on the Agent, the counter of transitions and the log."""
 
     def __init__(self, recorder: Recorder, metrics: Metrics) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self._entered = Family(
             Counter(
                 "hostler_reclaim_transitions", "Hosts that changed their state.", ("transition", "reason"),
@@ -55,26 +55,24 @@ class EventReporter:
             2,
         )  # fmt: skip
 
-    def report(self, agent: Agent, reason: str, action: str, note: str, *, refused: bool = False) -> None:
-        """Something was done in the old cluster, or `refused` there."""
-        kind: EventType = "Warning" if refused else "Normal"
-        self._recorder.event(AGENT, agent.metadata, kind, reason, action, note, refusing="reclaim" if refused else "")
-
-    def report_decision(self, agent: Agent, actions: Iterable[Action]) -> None:
+    def report(self, agent: Agent, actions: Iterable[Action]) -> None:
         """What was decided and written on the Agent."""
         about, name = agent.metadata, agent.metadata.name
         for action in actions:
             match action:
                 case Enter(transition, reason, message):
-                    refused = transition.target == State.PENDING
-                    self.report(agent, reason, transition.name, message, refused=refused)
+                    kind: EventType = "Warning" if transition.target == State.PENDING else "Normal"
+                    refusing = "reclaim" if transition.target == State.PENDING else ""
+                    self.recorder.event(AGENT, about, kind, reason, transition.name, message, refusing=refusing)
                     self._entered.of(transition.name, reason).inc()
                     log.info("host", agent=name, transition=transition.name, reason=reason, why=message)
                 case WarnNotOneShot(message):
-                    self.report(agent, Reason.NOT_ONE_SHOT, "Reclaim", message, refused=True)
+                    self.recorder.event(
+                        AGENT, about, "Warning", Reason.NOT_ONE_SHOT, "Reclaim", message, refusing="reclaim"
+                    )
                     log.warning("host", agent=name, reason=str(Reason.NOT_ONE_SHOT), why=message)
                 case SetCondition(reason, message):  # it waits or stays, which is no trouble of its own
-                    self._recorder.event(AGENT, about, "Normal", reason, "Reclaim", message, refusing="reclaim")
+                    self.recorder.event(AGENT, about, "Normal", reason, "Reclaim", message, refusing="reclaim")
 
 
 def status_patch(agent: Agent, actions: Iterable[Action], now: Instant) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ SIZE = 1024
 def parse(block: bytes) -> dict[str, str]:
     """The variables of a block. Anything that is no such block is refused, never repaired."""
     if not block.startswith(HEADER):
-        raise Refusal(Reason.UNKNOWN_BOOTLOADER, "The host's grubenv is no GRUB environment block.")
+        raise Refusal(Reason.UNKNOWN_BOOTLOADER, "The host's grubenv is not a GRUB environment block.")
     found: dict[str, str] = {}
     for line in _lines(block[len(HEADER) :].decode("utf-8", "surrogateescape")):
         name, equals, value = line.partition("=")

@@ -119,7 +119,7 @@ class BootLoader(ABC):
             raise Refusal(
                 Reason.UNKNOWN_BOOTLOADER,
                 f"{self.name} was found ({', '.join(self.evidence)}), but {self.entries} has no entry of the "
-                "installed system, so it is not known where this loader reads its entries.",
+                "installed system, so the agent cannot tell where this loader reads its entries.",
             )
 
     def write_file(self, file: str, text: str) -> None:

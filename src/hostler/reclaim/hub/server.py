@@ -128,7 +128,7 @@ class Hub:
         except TimeoutError:
             return _refuse(503, "It took too long; ask again.", retry=5)
         except (web.RequestPayloadError, ConnectionError):  # or it is gone, and hears nothing any more
-            return _refuse(400, "The body is not as its headers say.")
+            return _refuse(400, "The body does not match its headers.")
         except Unreadable:
             return _refuse(503, "The directory of artifacts cannot be read; ask again.", retry=10)
         finally:
@@ -162,7 +162,7 @@ class Hub:
         if isinstance(given, Malformed):
             return _refuse(400, f"The registration cannot be read: {given.why}")
         if not _NAME.fullmatch(given.host_id):
-            return _refuse(400, "host_id is no name an object can have.")
+            return _refuse(400, "host_id is not a valid name of an object.")
         async with self._asking:
             trouble = await self._agents.register(claims, given.host_id)
         if trouble is not None:

@@ -54,11 +54,11 @@ class Denial(StrEnum):
 
 _SENTENCES = {
     Denial.NONE: "There is no token; the header is X-Secret-Key.",
-    Denial.NOT_OURS: "This is no token of this hub.",
+    Denial.NOT_OURS: "This is not a token of this hub.",
     Denial.EXPIRED: "The token has expired.",
     Denial.OTHER_USE: "This token opens {opens}, not {asked}.",
-    Denial.OTHER_INFRA_ENV: "This token is of another InfraEnv.",
-    Denial.OTHER_HOST: "This token is of another host.",
+    Denial.OTHER_INFRA_ENV: "This token is for another InfraEnv.",
+    Denial.OTHER_HOST: "This token is for another host.",
 }
 
 
@@ -86,7 +86,7 @@ class Keys:
     def __init__(self, pem: bytes) -> None:
         key = load_pem_private_key(pem, None)
         if not isinstance(key, Ed25519PrivateKey):
-            raise ValueError("the signing key is no Ed25519 key")
+            raise ValueError("the signing key is not an Ed25519 key")
         self._key = key
         self._public: Ed25519PublicKey = key.public_key()
         self._good: dict[str, Claims] = {}
