@@ -14,7 +14,7 @@ from hostler.kube.writer import Writer
 from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.hub.agents import HubAgents
 from hostler.reclaim.hub.listener import Listener
-from hostler.reclaim.hub.server import Hub
+from hostler.reclaim.hub.server import Hub, open_artifacts
 from hostler.reclaim.hub.tokens import Keys
 
 CONNECTIONS = 512
@@ -33,7 +33,7 @@ async def main(kubeconfig: str, folder: str, port: str) -> None:
         url = f"https://127.0.0.1:{port}"
         keys = Keys((place / "key.pem").read_bytes())
         agents = HubAgents(client, writer, BootPolicy())
-        hub = Hub(agents, lambda: keys, url=url, artifacts=place / "artifacts", connections=CONNECTIONS)
+        hub = Hub(agents, lambda: keys, open_artifacts(str(place / "artifacts"), url), connections=CONNECTIONS)
         listener = Listener(hub, "127.0.0.1", int(port), str(place / "tls.crt"), str(place / "tls.key"))
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -12,7 +12,7 @@ from typing import cast
 
 from hostler.reclaim.hub.agents import HubAgents
 from hostler.reclaim.hub.listener import Listener
-from hostler.reclaim.hub.server import BASE, Hub
+from hostler.reclaim.hub.server import BASE, Hub, open_artifacts
 from hostler.reclaim.hub.tokens import Keys
 from tests.unit.kube_pki import Authority
 
@@ -27,8 +27,8 @@ INSTRUCTIONS = f"{HERE}/hosts/host-1/instructions"
 def hub_with(artifacts: Path | None, connections: int = 2000, agents: object = None) -> Hub:
     """`agents` stands where Agents are read and written; without one nobody gets as far as that."""
     return Hub(
-        cast(HubAgents, agents), lambda: KEYS, url="http://hub", artifacts=artifacts, clock=lambda: NOW,
-        connections=connections,
+        cast(HubAgents, agents), lambda: KEYS, open_artifacts(str(artifacts or ""), "http://hub"),
+        connections=connections, clock=lambda: NOW,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from hostler.kube.metrics import Family
 from hostler.kube.records import Record
 from hostler.kube.watch import Watch
 from hostler.kube.writer import Writer
-from hostler.reclaim import settings as say
+from hostler.reclaim import settings as options
 from hostler.reclaim.action_executor import ActionExecutor
 from hostler.reclaim.artifacts import BootPolicy
 from hostler.reclaim.controller import ReclaimController
@@ -35,7 +35,7 @@ from hostler.reclaim.hub.agents import HubAgents
 from hostler.reclaim.hub.connections import connection_limit
 from hostler.reclaim.hub.keyring import Keyring
 from hostler.reclaim.hub.listener import Listener
-from hostler.reclaim.hub.server import Hub
+from hostler.reclaim.hub.server import Hub, open_artifacts
 from hostler.reclaim.model import Policy, Reason, State
 from hostler.reclaim.observe import Observer
 from hostler.reclaim.old_clusters import SpokeClusters
@@ -80,21 +80,10 @@ class ReclaimCapability(Capability):
         )
         self._infra_envs = Watch(client, INFRA_ENV, InfraEnv, metrics=metrics)
         self._keyring = Keyring(client, writer, settings[NAMESPACE], metrics)
-        inventories, boot = settings[say.RECLAIM_INVENTORIES], _boot_policy(settings)
+        inventories, boot = settings[options.RECLAIM_INVENTORIES], _boot_policy(settings)
         self._spokes = SpokeClusters(client, writer_for, inventories=frozenset(inventories))
         self._policy: Policy | None = None
-        self._wished = Policy(
-            hub_url=settings[say.HUB_URL],
-            image=settings[say.AGENT_IMAGE],
-            reclaiming=settings[say.RECLAIM_TIMEOUT_SECONDS],
-            rebooting=settings[say.RECLAIM_REBOOT_TIMEOUT_SECONDS],
-            patience=settings[say.RECLAIM_PATIENCE_SECONDS],
-            remove_node=settings[say.RECLAIM_REMOVE_NODE],
-            drain=shared.drain if settings[say.RECLAIM_DRAIN] else None,
-            require_one_shot=settings[say.RECLAIM_REQUIRE_ONE_SHOT],
-            clean_boot=settings[say.RECLAIM_CLEAN_BOOT],
-            boot=boot,
-        )
+        self._wished = _policy_of(shared, boot)
         answers = Family(
             Counter("hostler_hub_requests", "Answers of the hub.", ("call", "status"), registry=metrics.registry), 2
         )
@@ -103,9 +92,9 @@ class ReclaimCapability(Capability):
         )
         facts = shared.writers.of_any_replica("reclaim")  # what hosts report
         self._hub = Hub(
-            HubAgents(client, facts, boot, self._infra_env), self._keyring.keys, url=settings[say.HUB_URL],
-            artifacts=Path(settings[say.HUB_ARTIFACTS]) if settings[say.HUB_ARTIFACTS] else None,
-            connections=connection_limit(settings[say.HUB_CONNECTIONS]),
+            HubAgents(client, facts, boot, self._infra_env), self._keyring.keys,
+            open_artifacts(settings[options.HUB_ARTIFACTS], settings[options.HUB_URL]),
+            connections=connection_limit(settings[options.HUB_CONNECTIONS]),
             answered=lambda call, status: answers.of(call, str(status)).inc(),
         )  # fmt: skip
         connected = Gauge("hostler_hub_connections", "Connections of hosts to the hub.", registry=metrics.registry)
@@ -120,7 +109,7 @@ class ReclaimCapability(Capability):
         reporter = EventReporter(shared.recorder, metrics)
         executor = ActionExecutor(client, observer, self._keyring, shared.recorder, _read_certificates(settings))
         self._agent_controller = ReclaimController(observer, executor, writer, reporter, lambda: self._policy)
-        self.controller = self.add_controller("reclaim", self._reconcile, settings[say.RECLAIM_WORKERS])
+        self.controller = self.add_controller("reclaim", self._reconcile, settings[options.RECLAIM_WORKERS])
 
     def watches(self) -> Iterator[Watch[Any]]:
         yield from (self._agents, self._infra_envs, self._keyring.watch)
@@ -168,8 +157,10 @@ class ReclaimCapability(Capability):
     async def run(self) -> None:
         """Serve hosts for as long as the operator runs: every replica does, whoever leads."""
         settings = self.shared.settings
-        address = settings[say.HUB_ADDRESS]
-        listener = Listener(self._hub, address.host, address.port, settings[say.HUB_CERTIFICATE], settings[say.HUB_KEY])
+        address = settings[options.HUB_ADDRESS]
+        listener = Listener(
+            self._hub, address.host, address.port, settings[options.HUB_CERTIFICATE], settings[options.HUB_KEY]
+        )
         swept = time.monotonic()
         try:
             if not self.shared.writers.dry_run:  # a dry run could not write down what a host says
@@ -215,9 +206,25 @@ def _infra_env(agent: Agent) -> str:
     return f"{agent.metadata.namespace}/{agent.metadata.labels.get(INFRA_ENV_LABEL, '')}"
 
 
+def _policy_of(shared: Shared, boot: BootPolicy) -> Policy:
+    settings = shared.settings
+    return Policy(
+        hub_url=settings[options.HUB_URL],
+        image=settings[options.AGENT_IMAGE],
+        reclaiming=settings[options.RECLAIM_TIMEOUT_SECONDS],
+        rebooting=settings[options.RECLAIM_REBOOT_TIMEOUT_SECONDS],
+        patience=settings[options.RECLAIM_PATIENCE_SECONDS],
+        remove_node=settings[options.RECLAIM_REMOVE_NODE],
+        drain=shared.drain if settings[options.RECLAIM_DRAIN] else None,
+        require_one_shot=settings[options.RECLAIM_REQUIRE_ONE_SHOT],
+        clean_boot=settings[options.RECLAIM_CLEAN_BOOT],
+        boot=boot,
+    )
+
+
 def _boot_policy(settings: Settings) -> BootPolicy:
-    hosts, arguments = settings[say.RECLAIM_ARTIFACT_HOSTS], settings[say.RECLAIM_KERNEL_ARGUMENTS]
-    return BootPolicy(settings[say.HUB_URL], frozenset(hosts), frozenset(arguments))
+    hosts, arguments = settings[options.RECLAIM_ARTIFACT_HOSTS], settings[options.RECLAIM_KERNEL_ARGUMENTS]
+    return BootPolicy(settings[options.HUB_URL], frozenset(hosts), frozenset(arguments))
 
 
 def _boot_facts(infra_env: InfraEnv) -> tuple[object, ...]:
@@ -251,7 +258,7 @@ def _decision_facts(agent: Agent) -> tuple[object, ...]:
 
 def _read_certificates(settings: Settings) -> str:
     """The PEM text of HUB_CA, for agents."""
-    place = settings[say.HUB_CA]
+    place = settings[options.HUB_CA]
     if not place:
         return ""
     try:

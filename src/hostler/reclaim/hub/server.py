@@ -50,6 +50,11 @@ T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+def open_artifacts(directory: str, hub_url: str) -> ArtifactFiles:
+    """The artifacts of this directory, at their address under `hub_url`; an empty name is no directory."""
+    return ArtifactFiles(Path(directory) if directory else None, f"{hub_url.rstrip('/')}{BASE}/boot-artifacts")
+
+
 class Rates:
     """A bucket per host. Lost with the process, which only means that everybody has a full one again."""
 
@@ -68,23 +73,22 @@ class Rates:
 
 
 class Hub:
-    """Routes of the step API. `artifacts` is a directory with one directory per InfraEnv's uid, or None."""
+    """Routes of the step API."""
 
     def __init__(
         self,
         agents: HubAgents,
         keys: Callable[[], Keys | None],
+        files: ArtifactFiles,
         *,
-        url: str = "",
-        artifacts: Path | None = None,
-        clock: Callable[[], float] = time.time,
         connections: int = MOST_CONNECTIONS,
+        clock: Callable[[], float] = time.time,
         answered: Callable[[str, int], None] = lambda call, status: None,
     ) -> None:
-        """`url` is how hosts reach us: HUB_URL. `answered` is told of each answer: the call and the status."""
+        """`connections`: how many at once. `answered` is called with the call and the status of each answer."""
         self._agents, self._keys, self._clock = agents, keys, clock
         self._tell = answered
-        self.files = ArtifactFiles(artifacts, f"{url.rstrip('/')}{BASE}/boot-artifacts")
+        self.files = files
         self.connections = Connections(connections)
         self._rates = Rates()
         self._at_once, self._at_most = 0, max(1, int(connections * ANSWERED))
