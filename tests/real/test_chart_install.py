@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from spdx_tools.spdx.parser.parse_anything import parse_file
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
 from hostler import __version__
 from hostler.capabilities import CAPABILITIES
@@ -77,7 +79,9 @@ def test_the_image_runs_as_nobody_in_particular(image: Image) -> None:
 
 
 def test_the_image_says_what_is_in_it(layout: images.Built, image: Image) -> None:
-    sbom = json.loads((layout.layout / "sbom.spdx.json").read_text())
+    file = layout.layout / "sbom.spdx.json"
+    assert validate_full_spdx_document(parse_file(str(file))) == [], "by the rules of SPDX itself"
+    sbom = json.loads(file.read_text())
     assert layout.digest in sbom["name"]
     parts = {one["name"] for one in sbom["packages"]}
     assert {"hostler", "python", "aiohttp", "msgspec", "pyvmomi", "cryptography"} <= parts

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 HIDDEN: Final = "(removed)"
 # A key that is named like a secret holds one, whatever its value looks like.
 _NAMES = (
-    r"(?:passw|passphrase|secret|token|credential|(?:private|api|access|client).?key|key.?data|session.?id|signature"
+    r"(?:passw|passphrase|secret|token|credential|(?:private|api|access|client|account).?key|key.?data|session.?id|signature"
     r"|cookie|authorization|kubeconfig|(?<![a-z])(?:pass|pw|pwd|auth|sig)(?![a-z]))"
 )
 _NAMED = re.compile(_NAMES, re.I)
@@ -27,6 +27,18 @@ _SHAPES = (
     re.compile(r"(?<=://)[^/\s\"'<>]+(?=@)"),  # user:password@ in a URL; either may be missing
     re.compile(r"\$(?:1|2[abxy]?|5|6|y|gy)\$[^\s\"',:]{8,}"),  # a password's hash, as in /etc/shadow
     re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),  # a bootstrap token
+    # Tokens that their issuers made recognisable: GitHub, GitLab, Slack, Stripe, npm, PyPI, SendGrid, Square; OpenAI;
+    # Artifactory and AWS; Twilio, Telegram, Mailchimp and Discord.
+    re.compile(
+        r"\b(?:gh[opsur]_|github_pat_|gl(?:pat|dt|ft|soat|rt|cbt|ptt|agent|ffct|imt)-|xox[a-z]-|[rs]k_live_|npm_|pypi-AgE"
+        r"|SG\.|sq0[a-z]{3}-)[\w.-]{16,}"
+    ),
+    re.compile(r"\bsk-(?:[a-z]+-)?[A-Za-z\d]{20,}"),
+    re.compile(r"\b(?:AKC[A-Za-z\d]{10,}|AP[\dA-F][A-Za-z\d]{8,}|A(?:KIA|SIA|BIA|CCA)[\dA-Z]{16})\b"),
+    re.compile(
+        r"\b(?:(?:AC|SK)[\da-z]{32}|\d{8,10}:[\w-]{35}|[\da-z]{32}-us\d{1,2}"
+        r"|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38})(?![\w-])"
+    ),
 )
 # What a text itself calls a secret, with its value: lines of YAML below its name, or one, to its end; an element of
 # XML; `password=x`, `"token": "x"`, also in a text that is quoted once more; `--bmc-password x`; and any variable of an
