@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock run test test-full check lint types unit judges judges-lock contracts bench chart image provider release-check wheels-check dockerfile-check clean
+.PHONY: help env lock run test test-full check lint types unit judges judges-lock contracts bench chart image provider release-check wheels-check clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,7 +21,7 @@ env: .venv/.made ## only the environment: .venv with hostler in it
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lock: ## resolve the dependencies anew (needs uv)
+lock: ## resolve the dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -o requirements.lock pyproject.toml
 
 judges: env .venv-judges/.made ## other projects' linters: bandit, zizmor, actionlint, shellcheck, helm lint, kube-score
@@ -92,15 +92,11 @@ release-check: env ## what of a release needs no network: TAG=vX.Y.Z, IMAGE=REGI
 	helm=$$($(BIN)/python -c 'from hostler.sandbox.helmtool import find_helm; print(find_helm())') && \
 	$$helm lint --strict chart && $$helm package chart --destination dist
 
-wheels-check: env ## that everything the image needs exists for amd64 and arm64, by its hash (asks PyPI)
-	mkdir -p dist && $(BIN)/python -m hostler.ship.lock requirements.lock > dist/runtime.lock
+wheels-check: env ## that every locked package exists for amd64 and arm64, by its hash (asks PyPI)
 	for machine in x86_64 aarch64; do \
 	  $(BIN)/pip download --quiet --no-deps --only-binary=:all: --require-hashes --dest dist/wheels-$$machine \
-	    --platform manylinux2014_$$machine --platform manylinux_2_28_$$machine -r dist/runtime.lock || exit 1; \
+	    --platform manylinux2014_$$machine --platform manylinux_2_28_$$machine -r requirements.lock || exit 1; \
 	done
-
-dockerfile-check: ## builds the Dockerfile without a daemon and starts the image (as root on Debian, with buildah and mmdebstrap)
-	.ci/dockerfile
 
 clean:
 	rm -rf .venv .venv-judges dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,7 +4,7 @@
 
 Everything comes from the environment it is built in (`make env`, every package checked by hash), so it needs no
 network and no registry. The same environment gives the same bytes: sorted names, one date, no owner, and byte code
-that does not depend on dates. `Dockerfile` makes the same from a public base image.
+that does not depend on dates.
 """
 
 from __future__ import annotations
