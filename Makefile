@@ -24,7 +24,7 @@ env: .venv/.made ## only the environment: .venv with hostler in it
 lock: ## resolve the dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -o requirements.lock pyproject.toml
 
-judges: env .venv-judges/.made ## other projects' linters: bandit, zizmor, actionlint, shellcheck, helm lint, kube-score
+judges: env .venv-judges/.made ## other projects' linters: bandit, zizmor, actionlint, shellcheck, check-jsonschema, helm lint, kube-score
 	@$(BIN)/python -m hostler.ship.judges
 
 .venv-judges/.made: judges/judges.lock
@@ -86,17 +86,18 @@ image: env ## dist/image: an OCI layout of this environment, without a container
 provider: env ## dist/infrastructure-hostler-metal3: a local repository for clusterctl; IMAGE=REGISTRY/hostler
 	$(BIN)/python -m hostler.ship.components dist $(IMAGE)
 
-release-check: env ## what of a release needs no network: TAG=vX.Y.Z, IMAGE=REGISTRY/hostler
-	$(BIN)/python -m hostler.ship.release "$(TAG)" dist $(IMAGE)
+release-check: env ## what of a release needs no network: TAG=vX.Y.Z, IMAGE=REGISTRY/hostler, SOURCE=https://github.com/OWNER/REPOSITORY
+	$(BIN)/python -m hostler.ship.release "$(TAG)" dist $(IMAGE) $(if $(IMAGE),$(SOURCE))
 	@$(MAKE) --no-print-directory image
 	helm=$$($(BIN)/python -c 'from hostler.sandbox.helmtool import find_helm; print(find_helm())') && \
 	$$helm lint --strict chart && $$helm package chart --destination dist
 
-wheels-check: env ## that every locked package exists for amd64 and arm64, by its hash (asks PyPI)
+wheels-check: env ## that every locked package exists for amd64 and arm64, and our wheel runs from them (asks PyPI)
 	for machine in x86_64 aarch64; do \
 	  $(BIN)/pip download --quiet --no-deps --only-binary=:all: --require-hashes --dest dist/wheels-$$machine \
 	    --platform manylinux2014_$$machine --platform manylinux_2_28_$$machine -r requirements.lock || exit 1; \
 	done
+	$(BIN)/pytest -q tests/real/test_chart_plugin.py
 
 clean:
 	rm -rf .venv .venv-judges dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """What a release looks at, free to be changed."""
-    for folder in ("chart", "docs"):
+    for folder in ("chart", "docs", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     text = f"# Changelog\n\n## Unreleased\n\n- Later.\n\n## {__version__} (today)\n\n- Now.\n\n## 0.0.1\n\n- Once.\n"
     (tmp_path / "CHANGELOG.md").write_text(text)
@@ -45,7 +45,7 @@ def test_the_notes_are_of_this_very_version(tree: Path) -> None:
 @pytest.mark.parametrize("tag", ["", "0.1.0", "v1"])
 def test_what_is_no_tag_is_the_only_thing_said(tag: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.argv", ["release", tag, str(tmp_path / "dist")])
-    with pytest.raises(SystemExit, match=f'release: "{tag}" is no tag of a release; as in: make'):
+    with pytest.raises(SystemExit, match=f'release: "{tag}" is not the tag of a release; as in: make'):
         release.main()
 
 

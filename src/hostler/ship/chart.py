@@ -24,7 +24,7 @@ from hostler.install.rights import Right
 from hostler.metal.kinds.webhook_objects import webhook_configurations
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
-from hostler.ship import alerts, diagrams, document, packages, settings_page
+from hostler.ship import alerts, artifact_hub, diagrams, document, issue_forms, packages, settings_page
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
@@ -39,6 +39,11 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / "chart/files/probes.yaml", _dump("src/hostler/install/manifests.py", PROBES)
     for kind, made in definitions().items():
         yield root / f"chart/files/{kind.kind.lower()}-crd.yaml", crd_file(made)
+    about = root / "chart/Chart.yaml"
+    yield about, artifact_hub.annotated_chart(about.read_text(encoding="utf-8"))
+    yield root / "chart/README.md", artifact_hub.readme(root / "chart")
+    for name, text in issue_forms.list_forms():
+        yield root / ".github/ISSUE_TEMPLATE" / name, text
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
     yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
     yield root / "docs/rights.md", document.rights()

@@ -54,6 +54,7 @@ def main() -> None:
         "zizmor": judge_workflows,
         "actionlint": lambda: _run([built / "actionlint", "-shellcheck", PROGRAMS / "shellcheck", *_workflows()]),
         "shellcheck": lambda: _run([PROGRAMS / "shellcheck", *sorted((ROOT / ".ci").iterdir())]),
+        "check-jsonschema": judge_forms,
         "helm lint": lambda: lint_chart(helm),
         "kube-score": lambda: score_chart(helm, built / "kube-score"),
     }
@@ -69,6 +70,18 @@ def judge_workflows() -> str:
     """What zizmor finds in its strictest reading. Offline: the same answer here, in CI and without a token."""
     strict = ["--offline", "--quiet", "--persona", "auditor"]
     return _run([PROGRAMS / "zizmor", *strict, "--config", LISTS / "zizmor.yaml", ROOT / ".github"])
+
+
+def judge_forms() -> str:
+    """renovate.json and the forms for issues, by their published schemas."""
+    forms = ROOT / ".github/ISSUE_TEMPLATE"
+    judged = {
+        "vendor.renovate": [ROOT / "renovate.json"],
+        "vendor.github-issue-config": [forms / "config.yml"],
+        "vendor.github-issue-forms": sorted(set(forms.glob("*.yml")) - {forms / "config.yml"}),
+    }
+    program = PROGRAMS / "check-jsonschema"
+    return "".join(_run([program, "--builtin-schema", schema, *paths]) for schema, paths in judged.items())
 
 
 def lint_chart(helm: Path) -> str:

@@ -1,24 +1,27 @@
 """`make release-check`: whatever of a release needs no network. Says what is wrong before a tag is pushed.
 
-    python -m hostler.ship.release v0.1.0 dist registry.example.com/hostler
+    python -m hostler.ship.release v0.1.0 dist registry.example.com/hostler https://github.com/OWNER/REPOSITORY
 
 The tag, the package and the chart have one version, CHANGELOG.md has a section for it, which becomes the notes of the
-release, and everything that is made from tables is as it would be made now. Then it writes the notes, and what
-clusterctl reads, for the image named last.
+release, and everything that is made from tables is as it would be made now. Then it writes the notes, the wheel, what
+clusterctl, OLM and krew read, and the configuration of kube-state-metrics. The last two arguments say where the image
+and the release are found.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import yaml
 
 from hostler import __version__
-from hostler.ship import chart, components
+from hostler.ship import chart, components, krew, olm, state_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
+SOURCE = "https://github.com/OWNER/REPOSITORY"  # where it was not named
 EXAMPLE = re.compile(r"(?:/hostler:|\btag: )([0-9]\S*?)[\s}`]")  # an image or a chart in the documentation
 
 
@@ -52,18 +55,37 @@ def notes(root: Path, version: str) -> str:
     return match[1].strip() if match else ""
 
 
+def write_packages(target: Path, image: str, source: str) -> None:
+    """Everything of a release but the image and the chart's archive."""
+    target.mkdir(parents=True, exist_ok=True)
+    components.write_repository(target, image)
+    olm.write_bundle(target, image, source)
+    krew.write_plugin(target, ROOT, build_wheel(target), source)
+    metrics = yaml.safe_dump(state_metrics.configuration(), sort_keys=False, width=1000)
+    (target / "kube-state-metrics.yaml").write_text(metrics, encoding="utf-8")
+    roles = yaml.safe_dump(state_metrics.rights(), sort_keys=False)
+    (target / "kube-state-metrics-rights.yaml").write_text(roles, encoding="utf-8")
+
+
+def build_wheel(target: Path) -> Path:
+    """By hatchling, which is locked as everything else; no network."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps",
+               "--no-build-isolation", "--wheel-dir", str(target), str(ROOT)]  # fmt: skip
+    subprocess.run(command, check=True)
+    return target / f"hostler-{__version__}-py3-none-any.whl"
+
+
 def main() -> None:
-    if len(sys.argv) not in (3, 4):
-        sys.exit("usage: python -m hostler.ship.release TAG DIRECTORY [IMAGE]")
+    if len(sys.argv) not in (3, 4, 5):
+        sys.exit("usage: python -m hostler.ship.release TAG DIRECTORY [IMAGE [SOURCE]]")
     tag, target = sys.argv[1], Path(sys.argv[2])
     if not re.fullmatch(r"v[0-9]+\.[0-9]+\.[0-9]+([-+].+)?", tag):
-        sys.exit(f'release: "{tag}" is no tag of a release; as in: make release-check TAG=v{__version__}')
+        sys.exit(f'release: "{tag}" is not the tag of a release; as in: make release-check TAG=v{__version__}')
     found = problems(ROOT, tag)
     if found:
         sys.exit("\n".join(["release: not yet:", *(f"  - {one}" for one in found)]))
-    target.mkdir(parents=True, exist_ok=True)
+    write_packages(target, *(*sys.argv[3:], *(components.IMAGE, SOURCE)[len(sys.argv) - 3 :]))
     (target / "notes.md").write_text(notes(ROOT, tag.removeprefix("v")) + "\n", encoding="utf-8")
-    components.write_repository(target, *sys.argv[3:])
     print(f"release: {tag} is in order; its notes are {target / 'notes.md'}")
 
 
