@@ -149,13 +149,13 @@ POLICIES: tuple[AdmissionPolicy, ...] = (EXPECTED_HOSTS, NODE_MARKS)
 
 def find_problem(policy: AdmissionPolicy, policies: Sequence[PolicySeen], bindings: Sequence[PolicySeen]) -> str:
     """Why a policy is not in force as this version ships it; empty: it is."""
-    there = next((one for one in policies if one.metadata.name == policy.name), None)
+    there = next((candidate for candidate in policies if candidate.metadata.name == policy.name), None)
     if there is None:
         return "is missing"
     if not _says(there.spec, policy.spec):
         return "is not as this version ships it"
     wanted = {"policyName": policy.name, **BINDING_SPEC}
-    if not any(_says(one.spec, wanted) and "matchResources" not in one.spec for one in bindings):
+    if not any(_says(candidate.spec, wanted) and "matchResources" not in candidate.spec for candidate in bindings):
         return "is not bound by a ValidatingAdmissionPolicyBinding that denies"
     return ""
 
@@ -163,11 +163,11 @@ def find_problem(policy: AdmissionPolicy, policies: Sequence[PolicySeen], bindin
 def _says(current: Any, wanted: Any) -> bool:
     """Whether what is there says all that is wanted; what the API server added to it does not count."""
     if isinstance(wanted, Mapping):
-        return isinstance(current, Mapping) and all(_says(current.get(key), one) for key, one in wanted.items())
+        return isinstance(current, Mapping) and all(_says(current.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
         if not isinstance(current, list) or len(current) != len(wanted):
             return False
-        return all(_says(one, other) for one, other in zip(current, wanted, strict=True))
+        return all(_says(entry, other) for entry, other in zip(current, wanted, strict=True))
     return bool(current == wanted)
 
 
@@ -179,7 +179,7 @@ def policy_findings(seen: Fact[Seen | None]) -> Iterator[Finding]:
         yield Finding(Level.WARNING, what, seen.why, look)
         return
     if seen.value is None:
-        possible = " and ".join(one.without for one in POLICIES)
+        possible = " and ".join(policy.without for policy in POLICIES)
         why = f"This API server has no {POLICY.kind} (Kubernetes 1.30 and newer have it): {possible}."
         yield Finding(Level.WARNING, what, why, "Upgrade the cluster.")
         return

@@ -67,7 +67,7 @@ async def _served(client: Client, kind: Kind, name: str) -> bool:
     for condition in conditions:
         if condition.type == "NamesAccepted" and condition.status == "False":
             raise Complaint(f"The API server does not accept {name}: {condition.message}.", code=Exit.REFUSED)
-    if not any(one.type == "Established" and one.status == "True" for one in conditions):
+    if not any(condition.type == "Established" and condition.status == "True" for condition in conditions):
         return False
     try:
         await client.list(kind, type=Object)

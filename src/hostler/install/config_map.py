@@ -17,4 +17,6 @@ SET_BY_INSTALLATION = frozenset({
     "HOSTLER_METAL_WEBHOOKS_ADDRESS",
     "HOSTLER_HISTORY_URL",
 })  # fmt: skip
-IN_CONFIG_MAP: tuple[AnySetting, ...] = tuple(one for one in SETTINGS if one.name not in SET_BY_INSTALLATION)
+IN_CONFIG_MAP: tuple[AnySetting, ...] = tuple(
+    setting for setting in SETTINGS if setting.name not in SET_BY_INSTALLATION
+)

@@ -227,7 +227,7 @@ def _said(found: inspect.Type) -> tuple[inspect.Type, str, Limits]:
 
 
 def _solid(found: inspect.UnionType) -> list[inspect.Type]:
-    return [one for one in found.types if not isinstance(one, inspect.NoneType)]
+    return [member for member in found.types if not isinstance(member, inspect.NoneType)]
 
 
 def _limits(schema: Schema, limits: Limits, where: str) -> Schema:

@@ -12,17 +12,17 @@ from hostler.safety.switches import CapabilityInfo, load_part
 
 def _incumbent_rights(capability: CapabilityInfo) -> Iterator[Right]:
     """To see whether the controller we take the place of is still at work. In any namespace: theirs may not exist."""
-    for one in capability.incumbents:
-        why = f"Whether {one.name} is still at work."
-        if one.signs is not None:
+    for incumbent in capability.incumbents:
+        why = f"Whether {incumbent.name} is still at work."
+        if incumbent.signs is not None:
             yield Right("deployments.apps", ("list",), f"{why} It may have any name: label, image and variables tell.")
-        for at in one.deployments:
+        for at in incumbent.deployments:
             yield Right("deployments.apps", ("get",) if at.namespace else ("list",), why, names=(at.name,))
-        for at in one.leases:
+        for at in incumbent.leases:
             yield Right("leases.coordination.k8s.io", ("get",), why, names=(at.name,))
-        for trail in one.trails:
+        for trail in incumbent.trails:
             yield Right(trail.kind, ("get",), why, names=(trail.at.name,))
-        yield from _webhook_rights(one)
+        yield from _webhook_rights(incumbent)
 
 
 def _webhook_rights(incumbent: Incumbent) -> Iterator[Right]:
@@ -45,11 +45,11 @@ def limits_of(shown: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
     `shown`: settings by name, as the operator shows them.
     """
-    limiting = {right.limited_by for one in CAPABILITIES for right in rights_of(one)} & shown.keys()
+    limiting = {right.limited_by for capability in CAPABILITIES for right in rights_of(capability)} & shown.keys()
     return {name: tuple(filter(None, shown[name].split(","))) for name in limiting}
 
 
 def rights_for(names: Collection[str]) -> tuple[Right, ...]:
     """What an operator with these capabilities needs; what is always on is always in it."""
-    on = [one for one in CAPABILITIES if one.always or one.name in names]
-    return tuple(dict.fromkeys(right for one in on for right in rights_of(one)))
+    on = [capability for capability in CAPABILITIES if capability.always or capability.name in names]
+    return tuple(dict.fromkeys(right for capability in on for right in rights_of(capability)))

@@ -149,7 +149,7 @@ METRICS_WHY = (
 
 def rights_of_role(role: PeopleRole) -> tuple[Right, ...]:
     """Its own and those of the roles before it, so that one binding is enough."""
-    return tuple(right for one in PEOPLE[: PEOPLE.index(role) + 1] for right in one.rights)
+    return tuple(right for earlier in PEOPLE[: PEOPLE.index(role) + 1] for right in earlier.rights)
 
 
 def object_names(right: Right, *, lease: str, service: str) -> list[str]:

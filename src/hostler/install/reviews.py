@@ -43,7 +43,7 @@ async def missing_rights(client: Client, account: Account, rights: Iterable[Righ
         for verb in right.verbs
         for name in account.names(right) or ("",)
     ]
-    return tuple(dict.fromkeys(one for one in await asyncio.gather(*asked) if one))
+    return tuple(dict.fromkeys(missing for missing in await asyncio.gather(*asked) if missing))
 
 
 async def _gone(client: Client, namespace: str) -> bool:

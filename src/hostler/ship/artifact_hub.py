@@ -89,9 +89,12 @@ def readme(chart: Path) -> str:
     about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
     text = (chart / "values.yaml").read_text(encoding="utf-8")
     on = yaml.safe_load(text)["capabilities"]
-    rows = [f"| `capabilities.{one.name}` | `{str(on[one.name]).lower()}` | {one.help} |" for one in CAPABILITIES
-            if not one.always]  # fmt: skip
-    values = (one for one in _values(text) if not one[0].startswith("capabilities."))
+    rows = [
+        f"| `capabilities.{capability.name}` | `{str(on[capability.name]).lower()}` | {capability.help} |"
+        for capability in CAPABILITIES
+        if not capability.always
+    ]
+    values = (row for row in _values(text) if not row[0].startswith("capabilities."))
     lines = [f"| `{name}` | {default} | {why} |" for name, default, why in values]
     return HEAD.format(description=about["description"]) + "\n".join(rows) + "\n" + VALUES + "\n".join(lines) + "\n"
 
@@ -111,7 +114,7 @@ def _values(text: str) -> list[tuple[str, str, str]]:
                 path.pop()
             path.append((depth, found[2]))
             if found[3]:
-                name = ".".join(one for _, one in path)
+                name = ".".join(part for _, part in path)
                 rows.append((name, f"`{found[3]}`", " ".join(filter(None, (*comment, found[4])))))
             comment = []
         else:

@@ -59,7 +59,10 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def rights_file() -> str:
-    parts = [{"name": one.name, "rights": [_entry(right) for right in rights_of(one)]} for one in CAPABILITIES]
+    parts = [
+        {"name": capability.name, "rights": [_entry(right) for right in rights_of(capability)]}
+        for capability in CAPABILITIES
+    ]
     return _dump("src/hostler/install/rights.py and src/hostler/*/rbac.py", {"capabilities": parts})
 
 
@@ -121,14 +124,18 @@ def crd_file(made: Json) -> str:
 
 def schema() -> Json:
     """What `helm install` refuses before anything reaches the cluster: wrong names, types and numbers."""
-    named = {one.name: {"type": "boolean", "description": one.help} for one in CAPABILITIES if not one.always}
+    named = {
+        capability.name: {"type": "boolean", "description": capability.help}
+        for capability in CAPABILITIES
+        if not capability.always
+    }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart hostler",
         **_object(
             capabilities=_object(**named),
             dryRun=_BOOL,
-            settings=_object(**{one.name: _setting(one) for one in IN_CONFIG_MAP}),
+            settings=_object(**{setting.name: _setting(setting) for setting in IN_CONFIG_MAP}),
             vcenter={
                 **_object(
                     host=_TEXT, user=_TEXT, password=_TEXT, existingSecret=_NAME, vcentersSecret=_NAME,

@@ -41,7 +41,7 @@ SERIES = {(0, 1): "v1beta2"}
 # scope are given by the flags that every provider has. A dry run is none of them: it serves no webhooks, and with these
 # configurations in place the API server would refuse every Metal3 object.
 VARIABLES: tuple[AnySetting, ...] = (
-    LOG_LEVEL, *(one for one in METAL_SETTINGS if one in IN_CONFIG_MAP and one is not METAL_WEBHOOKS),
+    LOG_LEVEL, *(setting for setting in METAL_SETTINGS if setting in IN_CONFIG_MAP and setting is not METAL_WEBHOOKS),
 )  # fmt: skip
 CONTAINER = "manager"  # the name by which clusterctl finds the provider's own container
 _BARE = re.compile(r"[\"']?<bare (.*?)>[\"']?")

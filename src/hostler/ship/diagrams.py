@@ -26,7 +26,7 @@ def placed(document: str, machines: Sequence[Machine]) -> str:
 
 
 def states(machine: Machine) -> set[str]:
-    return {str(state) for one in machine for state in (*one.sources, one.target)}
+    return {str(state) for arrow in machine for state in (*arrow.sources, arrow.target)}
 
 
 def _table(machine: Machine) -> str:
@@ -37,8 +37,8 @@ def _table(machine: Machine) -> str:
 def picture(machine: Machine) -> str:
     """Mermaid, which most places that show Markdown draw."""
     lines = ["```mermaid", "stateDiagram-v2"]
-    for one in machine:
-        lines += [f"    {_node(source)} --> {_node(one.target)}: {one.name}" for source in one.sources]
+    for arrow in machine:
+        lines += [f"    {_node(source)} --> {_node(arrow.target)}: {arrow.name}" for source in arrow.sources]
     return "\n".join([*lines, *(f'    state "{name}" as {_node(name)}' for name in sorted(states(machine))), "```"])
 
 

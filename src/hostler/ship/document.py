@@ -92,22 +92,24 @@ def ended(page: str, capability: str, alerts: Sequence[Alert]) -> str:
     parts = [f"{page.partition(END)[0].rstrip()}\n\n{END}\n\n## Every setting\n\n"]
     parts.append("| variable | flag | default | what it is |\n|---|---|---|---|\n")
     parts += [row(setting) for setting in SETTINGS if setting.section == capability]
-    parts.append("\n## Alerts\n\n| alert | what is the case | what to do |\n|---|---|---|\n")
-    for one in alerts:
-        link = f"[{one.alert}](alerts.md#{one.alert.lower()})"
-        case = re.sub(r"{{.+?}}", "N", one.annotations["summary"])
-        parts.append(f"| {link} | {case} | {one.annotations['runbook']} |\n")
+    parts.append("\n## Alerts\n\n| alert | what happened | what to do |\n|---|---|---|\n")
+    for alert in alerts:
+        link = f"[{alert.alert}](alerts.md#{alert.alert.lower()})"
+        case = re.sub(r"{{.+?}}", "N", alert.annotations["summary"])
+        parts.append(f"| {link} | {case} | {alert.annotations['runbook']} |\n")
     return "".join(parts)
 
 
 def rights() -> str:
     parts = [RIGHTS]
-    for one in CAPABILITIES:
-        always = " (always on)" if one.always else ""
-        parts.append(f"\n## {one.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n")
-        parts += [_row(right) for right in rights_of(one)]
+    for capability in CAPABILITIES:
+        always = " (always on)" if capability.always else ""
+        parts.append(
+            f"\n## {capability.name.capitalize()}{always}\n\n| on | verbs | where | why |\n|---|---|---|---|\n"
+        )
+        parts += [_row(right) for right in rights_of(capability)]
     parts.append(ADMISSION)
-    parts += [f"| `{one.name}` | {one.refuses} | {one.without} |\n" for one in POLICIES]
+    parts += [f"| `{policy.name}` | {policy.refuses} | {policy.without} |\n" for policy in POLICIES]
     parts += _people()
     parts.append(UNUSED)
     parts += [f"| {name} | {why} |\n" for name, why in {"list, beside watch": LISTS, **UNTRIED}.items()]
@@ -139,11 +141,10 @@ def runbook(alerts: Mapping[str, tuple[Alert, ...]]) -> str:
     parts = [ALERTS]
     for capability, found in alerts.items():
         parts.append(f"\n## {capability.capitalize()}\n")
-        for one in found:
-            said = one.annotations
+        for alert in found:
             parts.append(
-                f"\n### {one.alert}\n\n{said['description']}\n\n"
-                f"- Severity: {one.labels['severity']}, after {one.for_}.\n"
-                f"- Fires on: `{' '.join(one.expr.split())}`\n- What to do: {said['runbook']}\n"
+                f"\n### {alert.alert}\n\n{alert.annotations['description']}\n\n"
+                f"- Severity: {alert.labels['severity']}, after {alert.for_}.\n"
+                f"- Fires on: `{' '.join(alert.expr.split())}`\n- What to do: {alert.annotations['runbook']}\n"
             )
     return "".join(parts)

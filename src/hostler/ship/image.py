@@ -169,7 +169,7 @@ def _furniture(root: Path) -> None:
         "/etc/pki/tls/certs/ca-bundle.crt",
         ssl.get_default_verify_paths().cafile,
     )
-    bundle = next((one for one in known if one and Path(one).is_file()), None)
+    bundle = next((path for path in known if path and Path(path).is_file()), None)
     if bundle is None:
         raise Complaint("This machine has no CA certificates.", hint="Debian: apt-get install ca-certificates.")
     target = root / ENVIRONMENT["SSL_CERT_FILE"].lstrip("/")
@@ -190,7 +190,7 @@ def _libraries(roots: Iterable[Path]) -> list[Path]:
         raise Complaint(f"Libraries of the image are not on this machine: {', '.join(lost)}.")
     inside = tuple(str(root) for root in roots)
     named = set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", done.stdout, re.MULTILINE))
-    return sorted(Path(one) for one in named if not one.startswith(inside))
+    return sorted(Path(library) for library in named if not library.startswith(inside))
 
 
 def _is_elf(path: Path) -> bool:

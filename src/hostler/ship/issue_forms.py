@@ -54,7 +54,7 @@ def _note(text: str) -> Json:
 
 
 def _capability(label: str) -> Json:
-    options = [*(one.name for one in CAPABILITIES), "command line", "chart or image", "something else"]
+    options = [*(capability.name for capability in CAPABILITIES), "command line", "chart or image", "something else"]
     attributes = {"label": label, "options": options}
     return {"type": "dropdown", "id": "capability", "attributes": attributes, "validations": {"required": True}}
 

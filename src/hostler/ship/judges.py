@@ -111,11 +111,12 @@ def read_scores(values: str, answer: str) -> set[Finding]:
 
 def compare_scores(found: set[Finding], listed: Sequence[Mapping[str, Any]]) -> str:
     """One line for each finding that is not listed, and for each listed one that was not found."""
-    excused = {Finding(name, one["check"], one["says"]) for one in listed for name in one["sets"]}
-    lines = [f"{one.values}: {one.check}: {one.says}" for one in sorted(found - excused)]
+    excused = {Finding(name, entry["check"], entry["says"]) for entry in listed for name in entry["sets"]}
+    lines = [f"{finding.values}: {finding.check}: {finding.says}" for finding in sorted(found - excused)]
     lines += [
-        f"judges/kube-score.yaml excuses {one.check} ({one.says}) of set {one.values}, which is not found any more"
-        for one in sorted(excused - found)
+        f"judges/kube-score.yaml excuses {finding.check} ({finding.says}) of set {finding.values}, "
+        "which is not found any more"
+        for finding in sorted(excused - found)
     ]
     return "".join(f"\n{line}" for line in lines)
 
@@ -145,7 +146,7 @@ def build_go_programs() -> Path:
 
 
 def _sets() -> dict[str, Path]:
-    return {one.name.removesuffix("-values.yaml"): one for one in sorted((ROOT / "chart/ci").iterdir())}
+    return {path.name.removesuffix("-values.yaml"): path for path in sorted((ROOT / "chart/ci").iterdir())}
 
 
 def _workflows() -> list[Path]:

@@ -33,9 +33,12 @@ class Arrow:
 Machine = tuple[Arrow, ...]
 
 MAINTENANCE: Machine = tuple(
-    Arrow(one.event, (one.before or IN_SERVICE,), one.after or IN_SERVICE, one.when) for one in maintenance.TRANSITIONS
+    Arrow(transition.event, (transition.before or IN_SERVICE,), transition.after or IN_SERVICE, transition.when)
+    for transition in maintenance.TRANSITIONS
 )
-RECLAIM: Machine = tuple(Arrow(one.name, one.sources, one.target, one.when) for one in reclaim.TRANSITIONS)
+RECLAIM: Machine = tuple(
+    Arrow(transition.name, transition.sources, transition.target, transition.when) for transition in reclaim.TRANSITIONS
+)
 
 # The reasons of the condition Ready of a Metal3Machine.
 _OWNER, _CLUSTER, _INFRASTRUCTURE, _BOOTSTRAP = (

@@ -69,8 +69,8 @@ def write_layout(
 def join(layouts: Sequence[Path], target: Path) -> str:
     """One image of several, each for another machine. Returns its digest; theirs stay what they were."""
     found = [_described(layout) for layout in layouts]
-    machines = [one["platform"]["architecture"] for one in found]
-    versions = {one["annotations"].pop(_NAME) for one in found}
+    machines = [manifest["platform"]["architecture"] for manifest in found]
+    versions = {manifest["annotations"].pop(_NAME) for manifest in found}
     if len(set(machines)) != len(machines) or len(versions) != 1:
         raise ValueError(f"these are not one version for different machines: {machines}, {sorted(versions)}")
     blobs = target / "blobs/sha256"
@@ -78,8 +78,8 @@ def join(layouts: Sequence[Path], target: Path) -> str:
     for layout in layouts:
         for blob in (layout / "blobs/sha256").iterdir():
             (blobs / blob.name).write_bytes(read(layout, f"sha256:{blob.name}"))
-    for one in found:
-        del one["annotations"]
+    for manifest in found:
+        del manifest["annotations"]
     media = f"{_TYPE}.index.v1+json"
     index = {"schemaVersion": 2, "mediaType": media, "manifests": found}
     return _entry(target, _blob(blobs, _json(index), media), versions.pop())
@@ -113,7 +113,7 @@ def _layer(blobs: Path, folder: Path) -> tuple[Json, str]:
     """The directory as a compressed archive, and the digest of the archive uncompressed."""
     bare = io.BytesIO()
     with tarfile.open(fileobj=bare, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in sorted(folder.rglob("*"), key=lambda one: one.relative_to(folder).as_posix()):
+        for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
             entry = archive.gettarinfo(path, path.relative_to(folder).as_posix())
             entry.uid = entry.gid = entry.mtime = 0
             entry.uname = entry.gname = ""
@@ -142,8 +142,10 @@ def unpack(layout: Path, root: Path, machine: str = "") -> Json:
     manifest = msgspec.json.decode(read(layout, _described(layout)["digest"]))
     if "manifests" in manifest:
         wanted = MACHINES.get(machine or platform.machine(), machine)
-        (one,) = [one for one in manifest["manifests"] if one["platform"]["architecture"] == wanted]
-        manifest = msgspec.json.decode(read(layout, one["digest"]))
+        (described,) = [
+            described for described in manifest["manifests"] if described["platform"]["architecture"] == wanted
+        ]
+        manifest = msgspec.json.decode(read(layout, described["digest"]))
     root.mkdir(parents=True)
     for layer in manifest["layers"]:
         data = io.BytesIO(gzip.decompress(read(layout, layer["digest"])))
@@ -156,7 +158,7 @@ def unpack(layout: Path, root: Path, machine: str = "") -> Json:
 def main() -> None:
     if len(sys.argv) < 3:
         sys.exit("usage: python -m hostler.ship.oci TARGET LAYOUT...")
-    target, *layouts = (Path(one) for one in sys.argv[1:])
+    target, *layouts = (Path(word) for word in sys.argv[1:])
     print(f"{target} {join(layouts, target)}")
 
 

@@ -43,7 +43,7 @@ def write_bundle(folder: Path, image: str, source: str) -> Path:
     wanted = Wanted(Account(PACKAGE), f"{image}:{__version__}")
     made = list(list_manifests(wanted))
     for name, text in (
-        *((f"manifests/{_file_of(one)}", _dump(one)) for one in made if _is_file(one, wanted)),
+        *((f"manifests/{_file_of(manifest)}", _dump(manifest)) for manifest in made if _is_file(manifest, wanted)),
         (f"manifests/{PACKAGE}.clusterserviceversion.yaml", _dump(service_version(made, wanted, source))),
         ("metadata/annotations.yaml", _dump({"annotations": ANNOTATIONS})),
     ):
@@ -72,9 +72,9 @@ def _dump(made: Json) -> str:
 
 def service_version(made: list[Json], wanted: Wanted, source: str) -> Json:
     account = wanted.account.name
-    (deployment,) = [one for one in made if one["kind"] == "Deployment"]
-    rules = {one["kind"]: one["rules"] for one in made
-             if one["kind"] in ("Role", "ClusterRole") and one["metadata"]["name"] == account}  # fmt: skip
+    (deployment,) = [manifest for manifest in made if manifest["kind"] == "Deployment"]
+    rules = {manifest["kind"]: manifest["rules"] for manifest in made
+             if manifest["kind"] in ("Role", "ClusterRole") and manifest["metadata"]["name"] == account}  # fmt: skip
     return {
         "apiVersion": "operators.coreos.com/v1alpha1",
         "kind": "ClusterServiceVersion",
@@ -106,7 +106,7 @@ def service_version(made: list[Json], wanted: Wanted, source: str) -> Json:
                 {"type": mode, "supported": mode == "AllNamespaces"}
                 for mode in ("OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces")
             ],
-            "customresourcedefinitions": {"owned": [_owned(one) for one in definitions().values()]},
+            "customresourcedefinitions": {"owned": [_owned(definition) for definition in definitions().values()]},
             "install": {
                 "strategy": "deployment",
                 "spec": {

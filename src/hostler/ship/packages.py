@@ -31,7 +31,9 @@ def package_imports() -> dict[str, frozenset[str]]:
     for module in graph.modules:
         own = _part_of(module)
         if own in found:
-            found[own] |= {_part_of(one) for one in graph.find_modules_directly_imported_by(module)} & found.keys()
+            found[own] |= {
+                _part_of(imported_module) for imported_module in graph.find_modules_directly_imported_by(module)
+            } & found.keys()
     return {name: frozenset(imported - {name}) for name, imported in found.items()}
 
 
@@ -45,9 +47,9 @@ def placed(page: str) -> str:
     imports = package_imports()
     before, _, rest = page.partition(BEGIN)
     lines = ["| package | what it is for | imports |", "|---|---|---|"]
-    for name in sorted(imports, key=lambda one: (len(_reached(one, imports)), one)):
+    for name in sorted(imports, key=lambda package: (len(_reached(package, imports)), package)):
         shown = f"`{name}.py`" if name in WIRING else f"`{name}/`"
-        listed = ", ".join(f"`{one}`" for one in sorted(imports[name])) or "-"
+        listed = ", ".join(f"`{package}`" for package in sorted(imports[name])) or "-"
         lines.append(f"| {shown} | {summary_of(ROOT / name).removesuffix(' Pure.')} | {listed} |")
     table = "\n".join(lines)
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
@@ -56,9 +58,9 @@ def placed(page: str) -> str:
 def _reached(name: str, imports: Mapping[str, frozenset[str]]) -> set[str]:
     reached, left = set[str](), [name]
     while left:
-        for one in imports[left.pop()] - reached:
-            reached.add(one)
-            left.append(one)
+        for package in imports[left.pop()] - reached:
+            reached.add(package)
+            left.append(package)
     return reached
 
 

@@ -41,7 +41,10 @@ def problems(root: Path, tag: str) -> list[str]:
     if series not in components.SERIES:
         found.append(f"SERIES in src/hostler/ship/components.py does not say which contract {version} follows.")
     shown = set(EXAMPLE.findall((root / "docs/install.md").read_text(encoding="utf-8")))
-    found += [f"docs/install.md shows how to install {one}, not {version}." for one in sorted(shown - {version})]
+    found += [
+        f"docs/install.md shows how to install {shown_version}, not {version}."
+        for shown_version in sorted(shown - {version})
+    ]
     for path, text in chart.files(root):
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             found.append(f"{path.relative_to(root)} is not as it would be made now; run `make chart`.")

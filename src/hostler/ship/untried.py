@@ -39,7 +39,7 @@ def phrase(right: Right, verb: str) -> str:
 
 def phrases() -> Iterator[tuple[str, Right, str]]:
     """Every verb of every right that the chart grants with everything on, OpenShift included."""
-    for right in rights_for([one.name for one in CAPABILITIES]):
+    for right in rights_for([capability.name for capability in CAPABILITIES]):
         for verb in right.verbs:
             yield phrase(right, verb), right, verb
 
