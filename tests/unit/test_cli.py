@@ -113,7 +113,7 @@ def test_a_wrong_setting_stops_the_operator_before_anything_starts(tmp_path: Pat
         (("status", "--operator", "http://127.0.0.1:9"), Exit.UNREACHABLE, "No operator answers at"),
         (("pause", "--why", "x", "--kubeconfig", "none"), Exit.SETTING, "the kubeconfig none does not exist"),
         (("hold", "n", "--why", "x"), Exit.SETTING, "no cluster to talk to"),
-        (("crds", "--output", "xml"), Exit.USAGE, "yaml or json"),
+        (("crds", "--output", "xml"), Exit.USAGE, "'xml' is not one of 'table', 'wide', 'json', 'yaml', 'name'"),
         (("manifests", "--image", "x", "--only", "maintenance"), Exit.USAGE, "maintenance needs a vCenter"),
         (("manifests", "--image", ""), Exit.USAGE, '"" is not an image'),
         (("manifests", "--image", "x", "--vcenter-secret", "A b"), Exit.USAGE, '"A b" is not the name of a Secret'),

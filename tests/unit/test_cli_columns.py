@@ -24,12 +24,16 @@ def test_in_a_pipe_nothing_is_cut_and_empty_columns_are_left_out() -> None:
     ]
 
 
-def test_where_it_is_is_cut_first_and_keeps_its_end() -> None:
+def test_the_widest_gives_way_first_and_is_cut_before_a_word() -> None:
     assert fit(COLUMNS, ROWS, 50) == [
-        "NAME         WHERE    WHY",
-        "worker-0001  …/esx-1  It is Ready and takes pods.",
-        "worker-0002  …esx-22  Its kubelet does not report.",
+        "NAME         WHERE              WHY",
+        "worker-0001  vc/compute/esx-1   It is Ready and…",
+        "worker-0002  vc/compute/esx-22  Its kubelet does…",
     ]
+
+
+def test_a_place_keeps_its_end_from_a_slash_on() -> None:
+    assert fit(COLUMNS, ROWS, 42)[2].split("  ")[1].strip() == "…/esx-22"
 
 
 @pytest.mark.parametrize("width", [20, 30, 40, 50, 60, 80, 120, 200])

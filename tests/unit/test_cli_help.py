@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
 from hostler.cli.examples import EXAMPLES
 from hostler.cli.flags import MORE
-from hostler.cli.main import app
-
-ROOT: Any = typer.main.get_command(app)
-
-
-def commands(group: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, one in group.commands.items():
-        full = f"{path} {name}".strip()
-        if hasattr(one, "commands"):
-            yield from commands(one, full)
-        else:
-            yield full, one
-
-
-COMMANDS = dict(commands())
+from tests.unit.command_table import COMMANDS
 
 
 def shown_flags(command: str) -> set[str]:

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hostler.cli.maintenance import _show
-from hostler.cli.printing import Output
+from hostler.cli.listing import View, show_list
+from hostler.cli.maintenance import ROWS, listed
 from hostler.explain.registry import Explanation
 from hostler.host.facts import Known
 from hostler.kube.events import Recorder
@@ -165,7 +165,7 @@ def test_a_worker_that_is_off_is_in_the_plan() -> None:
 
 
 def shown(status: MaintenanceStatus, capsys: pytest.CaptureFixture[str]) -> str:
-    _show(status, Output.TABLE)
+    show_list(View(), lambda: listed(status, status.rows), ROWS)
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).split())
 

@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from hostler.cli import flags
-from hostler.cli.printing import print_json, print_note, print_text
+from hostler.cli.printing import (
+    Output,
+    OutputFlag,
+    print_answer,
+    print_json,
+    print_names,
+    print_note,
+    print_table,
+    print_text,
+)
 from hostler.settings.model import Settings
 
 app = typer.Typer()
@@ -18,26 +27,31 @@ app = typer.Typer()
 def crds(
     settings: Settings,
     apply: Annotated[bool, typer.Option("--apply", help="Install or update them in the cluster.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="yaml or json.", metavar="yaml|json")] = "yaml",
+    output: OutputFlag = Output.YAML,
 ) -> None:
     """Print the CustomResourceDefinitions of Fleet and Pause; with --apply install them by server-side apply."""
     from hostler.install.crd import definitions
 
-    if output not in ("yaml", "json"):
-        raise typer.BadParameter("must be yaml or json", param_hint="--output")
     made = list(definitions().values())
+    names = [one["metadata"]["name"] for one in made]
     if apply:
         from hostler.cli.cluster import ask_cluster
         from hostler.install.apply import install
 
         done = ask_cluster(settings, install)
-        if output == "json":
-            print_json({"names": [one["metadata"]["name"] for one in made], "installed": True, "why": done})
-        else:
-            print_note(done)
-    elif output == "json":
+        from hostler.cli.answers import CrdsInstalled
+
+        answer = CrdsInstalled(tuple(names), installed=True, why=done)
+        print_answer(answer, Output.TABLE if output is Output.YAML else output, lambda: print_note(done), names=names)
+    elif output is Output.JSON:
         print_json({"apiVersion": "v1", "kind": "List", "items": made})
-    else:
+    elif output is Output.YAML:
         import yaml
 
         print_text(yaml.safe_dump_all(made, sort_keys=False, width=120))
+    elif output is Output.NAME:
+        print_names(f"customresourcedefinition/{name}" for name in names)
+    else:
+        print_table(
+            ("name", "kind"), [(name, one["spec"]["names"]["kind"]) for name, one in zip(names, made, strict=True)]
+        )

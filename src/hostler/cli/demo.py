@@ -182,7 +182,7 @@ def _story(stage: Stage) -> None:
 def _metal(stage: Stage) -> None:
     stage.tell("Cluster API wants two bare metal machines, and there are three hosts: each gets one, and says why.")
     stage.until("both machines have a host", lambda: _consumers(stage) == ["worker-0", "worker-1"])
-    stage.hostler("metal", "hosts")
+    stage.hostler("metal", "hosts", "-A")
     stage.hostler("explain", "metal3machine/metal/worker-0")
 
 

@@ -10,8 +10,9 @@ import typer
 
 from hostler import __version__
 from hostler.cli import flags
+from hostler.cli.columns import Cell, Tone
 from hostler.cli.explain import ASKING
-from hostler.cli.printing import Output, OutputFlag, print_json, print_table
+from hostler.cli.listing import Column, Listed, Table, View, sentence, show_list, takes_view
 from hostler.errors import Complaint, Exit
 from hostler.history.settings import HISTORY_URL
 from hostler.maintenance import settings as maintenance
@@ -31,9 +32,22 @@ app = typer.Typer()
 T = TypeVar("T")
 
 
+_TONES = {"ok": Tone.GOOD, "warning": Tone.BUSY, "problem": Tone.BAD}
+FINDINGS: Table[Finding] = Table(
+    name=lambda finding: finding.what,
+    columns=(
+        Column("level", lambda finding: Cell(finding.level, _TONES.get(finding.level, Tone.NONE)), needed=True),
+        Column("what", lambda finding: finding.what, needed=True, least=14, wrap=True),
+        sentence("found", lambda finding: finding.why),
+        Column("to mend it", lambda finding: finding.fix, order=80, least=20, needed=True, wrap=True, below=True),
+    ),
+)
+
+
 @app.command()
 @flags.takes(*ASKING, also=(CLUSTER_NAME, HISTORY_URL, *maintenance.SETTINGS))
-def doctor(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
+@takes_view(FINDINGS.words)
+def doctor(settings: Settings, view: View) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
     Looks at the cluster, the operator, its rights and its vCenters, every node, what was begun and nobody goes on
@@ -42,9 +56,14 @@ def doctor(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     from hostler.cli.cluster import ask_cluster
     from hostler.explain.doctor import Level, examine
 
-    facts = ask_cluster(settings, lambda client: _look(client, settings))
-    found = examine(facts, time.time())
-    _show(found, output)
+    found: list[Finding] = []
+
+    def look() -> Listed[Finding]:
+        nonlocal found
+        found = examine(ask_cluster(settings, lambda client: _look(client, settings)), time.time())
+        return Listed(found)
+
+    show_list(view, look, FINDINGS)
     if any(one.level is Level.PROBLEM for one in found):
         raise typer.Exit(Exit.FAILED)
 
@@ -298,10 +317,3 @@ def _untrusted(endpoint: Endpoint, error: Complaint) -> VCenterSeen:
     except OSError as away:
         return VCenterSeen(endpoint.name, trouble=diagnose(endpoint.name, away).sentence)
     return VCenterSeen(endpoint.name, untrusted=f"{error.sentence} It shows SHA-256 {shown}.")
-
-
-def _show(found: list[Finding], output: Output) -> None:
-    if output is Output.JSON:
-        print_json(found)
-        return
-    print_table(("level", "what", "found", "to mend it"), [(one.level, one.what, one.why, one.fix) for one in found])

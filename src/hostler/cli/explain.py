@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
 from hostler.cli import flags, kinds
-from hostler.cli.printing import Output, OutputFlag, print_json, print_rich, print_table, print_text
+from hostler.cli.columns import Cell, Tone
+from hostler.cli.listing import Column, NamespaceFlag, Table, age_of, sentence
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_rich, print_table, print_text
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import LEASE_NAME, OPERATOR, SERVICE
 from hostler.settings.model import Settings
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from hostler.explain.registry import Answer, FactSeen
     from hostler.explain.wire import StatusAnswer
+    from hostler.host.conditions import Condition
 
 app = typer.Typer()
 ASKING = (*flags.CLUSTER, LEASE_NAME, OPERATOR, SERVICE)
@@ -34,22 +38,23 @@ What = Annotated[
 
 @app.command()
 @flags.takes(*ASKING)
-def explain(settings: Settings, what: What, output: OutputFlag = Output.TABLE) -> None:
+def explain(settings: Settings, what: What, namespace: NamespaceFlag = "", output: OutputFlag = Output.TABLE) -> None:
     """Say why something was or was not done: every rule with the facts it saw."""
-    _ask(settings, "explain", what, output)
+    _ask(settings, "explain", what, namespace, output)
 
 
 @app.command()
 @flags.takes(*ASKING)
-def plan(settings: Settings, what: What, output: OutputFlag = Output.TABLE) -> None:
+def plan(settings: Settings, what: What, namespace: NamespaceFlag = "", output: OutputFlag = Output.TABLE) -> None:
     """Say what would be done next. Nothing is changed."""
-    _ask(settings, "plan", what, output)
+    _ask(settings, "plan", what, namespace, output)
 
 
 @app.command()
 @flags.takes(*ASKING)
 def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     """Show the fleet at a glance: conditions, capabilities, who leads, what is out of service."""
+    from hostler.apis.fleet import NAME as FLEET_NAME
     from hostler.cli.cluster import ask_operator
     from hostler.explain.wire import StatusAnswer
 
@@ -59,24 +64,23 @@ def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
         from hostler.cli import without_operator
 
         answer = without_operator.read_instead(settings, complaint, without_operator.read_status)
-    if output is Output.JSON:
-        print_json(answer)
-    else:
-        _show_status(answer)
+    names = (f"fleet/{FLEET_NAME}",)
+    print_answer(answer, output, lambda: _show_status(answer, wide=output is Output.WIDE), names=names)
 
 
-def _ask(settings: Settings, verb: str, what: str, output: Output) -> None:
+def _ask(settings: Settings, verb: str, what: str, namespace: str, output: Output) -> None:
     kind, slash, name = what.partition("/")
     if not (kind and slash and name):
         raise Complaint(
             f'"{what}" is not KIND/NAME.', hint=f"For example: hostler {verb} node/worker-3", code=Exit.USAGE
         )
     from hostler.cli.cluster import ask_operator
-    from hostler.cli.unmanaged import node_of_vm, why_unmanaged
+    from hostler.cli.unmanaged import in_namespace, node_of_vm, why_unmanaged
     from hostler.explain.client import NotKnown
     from hostler.explain.registry import Answer
 
     about = kinds.spelled(kind)
+    name = in_namespace(settings, about, name, namespace)
     if about.name == "vm":  # what is decided about a VM is decided about its node
         about, name = kinds.spelled("node"), node_of_vm(settings, name)
     try:
@@ -91,10 +95,7 @@ def _ask(settings: Settings, verb: str, what: str, output: Output) -> None:
         answer = without_operator.read_instead(
             settings, complaint, lambda client: without_operator.read_node(client, name)
         )
-    if output is Output.JSON:
-        print_json(answer)
-    else:
-        print_rich(tree_of(answer))
+    print_answer(answer, output, lambda: print_rich(tree_of(answer)), names=(f"{answer.kind}/{answer.name}",))
 
 
 def tree_of(answer: Answer) -> Tree:
@@ -103,8 +104,8 @@ def tree_of(answer: Answer) -> Tree:
     from rich.tree import Tree
 
     tree = Tree(Text(f"{answer.kind}/{answer.name}", style="bold"))
-    for sentence in answer.notes:
-        tree.add(Text(sentence, style="yellow"))
+    for note in answer.notes:
+        tree.add(Text(note, style="yellow"))
     for one in answer.explanations:
         branch = tree.add(Text.assemble((one.capability, "bold"), f": {one.outcome}"))
         for fact in one.facts:
@@ -129,7 +130,20 @@ def _fact(fact: FactSeen) -> str:
     return f"{fact.name} = {fact.value}{aged}"
 
 
-def _show_status(answer: StatusAnswer) -> None:
+CONDITIONS: Table[Condition] = Table(
+    name=lambda condition: condition.type,
+    columns=(
+        Column("condition", lambda condition: condition.type, needed=True),
+        Column("status", lambda condition: str(condition.status), needed=True),
+        Column("age", lambda condition: age_of(condition.last_transition_time, time.time()), order=2, ages=True),
+        Column("reason", lambda condition: condition.reason, order=3),
+        sentence("message", lambda condition: condition.message),
+        Column("since", lambda condition: condition.last_transition_time, wide=True),
+    ),
+)
+
+
+def _show_status(answer: StatusAnswer, *, wide: bool) -> None:
     shown = answer.status
     counts = shown.counts
     print_table(
@@ -145,8 +159,7 @@ def _show_status(answer: StatusAnswer) -> None:
         ],
     )
     print_text("")
-    conditions = [(one.type, str(one.status), one.reason, one.message) for one in shown.conditions]
-    print_table(("condition", "status", "reason", "message"), conditions)
+    CONDITIONS.show(shown.conditions, wide=wide)
     print_text("")
     here = (
         answer.leads and not answer.dry_run
@@ -154,10 +167,14 @@ def _show_status(answer: StatusAnswer) -> None:
     print_table(
         ("capability", "on", "writes", "why"),
         [
-            (one.name, _yes(one.enabled), _writes(one.writes, here, answer.dry_run), one.reason)
+            (one.name, _on(one.enabled), _writes(one.writes, here, answer.dry_run), one.reason)
             for one in shown.capabilities
         ],
     )
+
+
+def _on(enabled: bool) -> Cell:
+    return Cell("yes", Tone.GOOD) if enabled else Cell("no", Tone.QUIET)
 
 
 def _dry_run(answer: StatusAnswer) -> str:

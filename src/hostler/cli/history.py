@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
@@ -13,12 +14,14 @@ import typer
 from typer.core import TyperGroup
 
 from hostler.cli import explain, flags
-from hostler.cli.hosts import Output, OutputFlag, print_data
-from hostler.cli.printing import console_of, print_note, print_table, print_text
+from hostler.cli.columns import Cell, Tone
+from hostler.cli.listing import Column, Listed, Table, View, sentence, show_list, takes_view
+from hostler.cli.printing import print_text
 from hostler.instant import parse
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
+    from hostler.history.model import Entry
     from hostler.history.wire import HistoryAnswer
 
 
@@ -55,33 +58,101 @@ Capability = Annotated[str, typer.Option("--capability", metavar="NAME", help="O
 Most = Annotated[int, typer.Option("--most", min=1, max=10000, help="How many entries at most, the newest.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An entry, and the answer it is of, which has the names of hosts."""
+
+    entry: Entry
+    answer: HistoryAnswer
+
+
+def _at_text(shown: Shown) -> str:
+    return datetime.fromtimestamp(shown.entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _age_text(shown: Shown) -> str:
+    from hostler.inventory.listing import age_text
+
+    return age_text(shown.entry.at, time.time())
+
+
+def _name_text(shown: Shown) -> str:
+    from hostler.history.listing import name_of
+
+    return name_of(shown.answer, shown.entry)
+
+
+def _what_cell(shown: Shown) -> Cell:
+    from hostler.history.listing import what_of
+
+    return Cell(what_of(shown.entry), _TONES.get(shown.entry.what, Tone.NONE))
+
+
+def _lasted_text(shown: Shown) -> str:
+    from hostler.history.listing import lasted
+
+    return lasted(shown.entry)
+
+
+_TONES = {"refusal": Tone.BUSY, "gap": Tone.BAD, "inferred": Tone.QUIET}
+ENTRIES: Table[Shown] = Table(
+    name=lambda shown: shown.entry.id,
+    columns=(
+        Column("time (utc)", _at_text, order=1),
+        Column("age", _age_text, needed=True, ages=True, sort=lambda shown: -shown.entry.at),
+        Column("host", _name_text, needed=True),
+        Column("by", lambda shown: shown.entry.capability, order=2),
+        Column("what", _what_cell, needed=True),
+        Column("after", _lasted_text, order=3),
+        sentence("why", lambda shown: shown.entry.sentence),
+        Column("reason", lambda shown: shown.entry.reason, wide=True),
+        Column("operation", lambda shown: shown.entry.operation, wide=True),
+        Column("id", lambda shown: shown.entry.id, wide=True),
+    ),
+)
+
+
 @history_app.command()
 @flags.takes(*explain.ASKING)
+@takes_view(ENTRIES.words, namespaces=True, labels=True)
 def show(
     settings: Settings,
+    view: View,
     host: Host = "",
     since: Since = "24h",
     capability: Capability = "",
     most: Most = 500,
-    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Show what happened to hosts, the oldest first: states and how long they lasted, actions, refusals, and why.
+
+    With -n or -l: what happened to hosts in that namespace or with these labels, as far as they still exist.
 
     Examples: `hostler history` is the last day; `hostler history gpu-7 --since 30d`; `hostler history --capability
     maintenance --since 12h -o json` is for scripts.
     """
+    import msgspec
+
     from hostler.cli.cluster import ask_operator
+    from hostler.cli.host_filter import hosts_that_fit
     from hostler.history.wire import HistoryAnswer
 
     asked = {"host": host, "since": _instant(since), "capability": capability, "most": most}
-    answer = ask_operator(settings, _path(asked), HistoryAnswer)
-    if output in (Output.JSON, Output.YAML):
-        print_data(answer, output)
-    elif output is Output.NAME:
-        for entry in reversed(answer.entries):
-            print_text(entry.id)
-    else:
-        _print_entries(answer, wide=output is Output.WIDE)
+
+    def look() -> Listed[Shown]:
+        answer = ask_operator(settings, _path(asked), HistoryAnswer)
+        fitting = hosts_that_fit(settings, view)
+        entries = [
+            one for one in answer.entries if fitting is None or fitting.has(one.key, answer.names.get(one.key, ""))
+        ]
+        more = "" if answer.complete else f"Only the newest {len(answer.entries)} entries are shown; --most shows more."
+        return Listed(
+            [Shown(entry, answer) for entry in reversed(entries)],
+            data=lambda shown: msgspec.structs.replace(answer, entries=tuple(one.entry for one in reversed(shown))),
+            notes=tuple(note for note in (*answer.notes, more) if note),
+            nothing="Nothing happened, as far as the history goes.",
+        )
+
+    show_list(view, look, ENTRIES)
 
 
 @history_app.command()
@@ -122,19 +193,3 @@ def _instant(text: str) -> float:
     except ValueError:
         message = f"--since {text} is no age and no time; for example 90m, 24h, 7d or 2026-11-18T03:00"
         raise typer.BadParameter(message) from None
-
-
-def _print_entries(answer: HistoryAnswer, *, wide: bool) -> None:
-    from hostler.history.listing import COLUMNS, MORE_COLUMNS, WIDE_COLUMNS, entry_rows, narrow_lines
-
-    for note in answer.notes:
-        print_note(note)
-    if not answer.entries:
-        print_note("Nothing happened, as far as the history goes.")
-        return
-    if not answer.complete:
-        print_note(f"Only the newest {len(answer.entries)} entries are shown; --most shows more.")
-    if wide or console_of(sys.stdout.isatty()).width >= WIDE_COLUMNS:
-        print_table([*COLUMNS, *(MORE_COLUMNS if wide else ())], entry_rows(answer, more=wide))
-    else:
-        print_text("\n".join(narrow_lines(answer)))

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlencode
 
 import typer
 
 from hostler.cli import explain, flags
-from hostler.cli.printing import print_json, print_note, print_table, print_text
+from hostler.cli.columns import Cell, Tone
+from hostler.cli.listing import Column, Listed, Table, View, show_list, takes_view
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_columns, print_note, print_table, print_text
 from hostler.errors import Complaint, Exit
-from hostler.inventory.states import HostKind, HostState, SortBy
+from hostler.inventory.states import STATE_ORDER, HostKind, HostState, SortBy
 from hostler.settings.foundation import CLUSTER_NAME
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from hostler.cli.columns import Column
     from hostler.inventory.wire import HostAnswer, HostRow, HostsAnswer
     from hostler.kube.client import Client
-    from hostler.selectors import Requirement
 
 app = typer.Typer()
-WATCH_SECONDS = 2.0
 # At most this many names in one cell; the rest is counted.
 HOLDERS_SHOWN = 2
 TIMELINE = 20  # entries below a host
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
 
 
 State = Annotated[list[HostState], typer.Option("--state", help="Only hosts in this state; repeatable.")]
@@ -46,10 +36,6 @@ Kind = Annotated[list[HostKind], typer.Option("--kind", help="Only hosts of this
 Cluster = Annotated[str, typer.Option("--cluster", metavar="NAME", help="Only hosts of this Kubernetes cluster.")]
 Late = Annotated[bool, typer.Option("--overdue", help="Only hosts that stay longer in their state than they should.")]
 Out = Annotated[bool, typer.Option("--out", help="Only hosts that are not in service.")]
-Selector = Annotated[str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Labels, as kubectl takes them.")]
-Sort = Annotated[SortBy, typer.Option("--sort-by", help="What the list is sorted by.")]
-Watching = Annotated[bool, typer.Option("--watch", "-w", help="Again at every change, until Ctrl-C.")]
-OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.", case_sensitive=False)]
 Name = Annotated[
     str,
     typer.Argument(
@@ -61,36 +47,110 @@ Name = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A row, and when the answer was made that it is of."""
+
+    row: HostRow
+    now: float
+
+
+_TONES = {
+    HostState.FAILED: Tone.BAD, HostState.UNKNOWN: Tone.BAD, HostState.IN_SERVICE: Tone.GOOD,
+    HostState.PROVISIONED: Tone.GOOD, HostState.DISCOVERED: Tone.QUIET, HostState.AVAILABLE: Tone.QUIET,
+}  # fmt: skip
+
+
+def _state_cell(shown: Shown) -> Cell:
+    state = shown.row.host.state
+    return Cell(state, Tone.BAD if shown.row.overdue is not None else _TONES.get(state, Tone.BUSY))
+
+
+def _since_text(shown: Shown) -> str:
+    from hostler.inventory.listing import age_text
+
+    return age_text(shown.row.host.since, shown.now) + (" overdue" if shown.row.overdue is not None else "")
+
+
+def _late_text(shown: Shown) -> str:
+    from hostler.inventory.listing import age_text
+
+    overdue = shown.row.overdue
+    return "" if overdue is None else age_text(shown.now - overdue.by, shown.now)
+
+
+def _where_text(shown: Shown) -> str:
+    from hostler.inventory.listing import where_of
+
+    return where_of(shown.row, brief=True)
+
+
+def _place_text(shown: Shown) -> str:
+    from hostler.inventory.listing import where_of
+
+    return where_of(shown.row)
+
+
+def _holders_text(shown: Shown) -> str:
+    holders = [holder.name for holder in shown.row.host.holders]
+    more = f" +{len(holders) - HOLDERS_SHOWN}" if len(holders) > HOLDERS_SHOWN else ""
+    return ", ".join(holders[:HOLDERS_SHOWN]) + more
+
+
+def _safe_text(shown: Shown) -> str:
+    return shown.row.safe_to_stop.answer if shown.row.safe_to_stop is not None else ""
+
+
+# A line for each host, however long its sentence: there are thousands.
+HOSTS: Table[Shown] = Table(
+    name=lambda shown: shown.row.host.id,
+    columns=(
+        Column("name", lambda shown: shown.row.host.name, order=4, least=16, needed=True),
+        Column("kind", lambda shown: shown.row.host.kind, order=2),
+        Column("state", _state_cell, needed=True, sort=lambda shown: STATE_ORDER[shown.row.host.state]),
+        Column("since", _since_text, needed=True, ages=True, sort=lambda shown: shown.row.host.since or float("inf")),
+        Column("where", _where_text, order=1, least=10, keep_end=True, sort=_place_text),
+        Column("held by", _holders_text, order=3, least=14),
+        Column("stop?", _safe_text, order=5),
+        Column("why", lambda shown: shown.row.host.why, order=6, least=36, needed=True),
+        Column("cluster", lambda shown: shown.row.host.cluster, wide=True),
+        Column("overdue by", _late_text, wide=True, ages=True),
+        Column("place", _place_text, wide=True),
+        Column("next", lambda shown: shown.row.host.next, wide=True),
+        Column("id", lambda shown: shown.row.host.id, wide=True),
+    ),
+)
+
+
 @app.command("fleet", hidden=True)
 @app.command("hosts")
 @flags.takes(*explain.ASKING, CLUSTER_NAME)
+@takes_view(HOSTS.words, namespaces=True, labels=True)
 def list_hosts(
     settings: Settings,
+    view: View,
     state: State = [],  # noqa: B006
     kind: Kind = [],  # noqa: B006
     cluster: Cluster = "",
     overdue: Late = False,
     out: Out = False,
-    selector: Selector = "",
-    sort_by: Sort = SortBy.NAME,
-    watch: Watching = False,
-    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Show every host: what it is, its state and since when, who has it, and whether it is safe to stop.
 
     Examples: `hostler hosts --out --sort-by since` is what is out of service now, the oldest first; `hostler hosts
     --state stopped --overdue -o name` is for scripts; `hostler hosts -l rack=r7 --watch` follows one rack.
     """
+    import msgspec
+
     from hostler.cli.cluster import ask_cluster, ask_operator
-    from hostler.inventory.listing import Filter, select_rows
+    from hostler.inventory.listing import Filter, select_rows, summarise
     from hostler.inventory.wire import HostsAnswer
 
-    wanted = Filter(frozenset(state), frozenset(kind), cluster, overdue, out, _selector_of(selector))
-
+    wanted = Filter(frozenset(state), frozenset(kind), cluster, overdue, out, view.selector)
     # Of most answers the labels are the most, and a table does not show them.
-    path = "/v1/hosts?labels=all" if selector or output in (Output.JSON, Output.YAML) else "/v1/hosts"
-    shown: object = None
-    while True:
+    path = "/v1/hosts?labels=all" if view.selector or view.output.is_data else "/v1/hosts"
+
+    def look() -> Listed[Shown]:
         try:
             answer = ask_operator(settings, path, HostsAnswer)
         except Complaint as complaint:
@@ -98,16 +158,14 @@ def list_hosts(
                 raise
             answer = ask_cluster(settings, lambda client: _look(client, settings[CLUSTER_NAME]))
             print_note(f"{complaint.sentence} {complaint.hint}".strip())
-        rows = select_rows(answer.hosts, wanted, sort_by)
-        seen = [_what_counts(row) for row in rows]
-        if seen != shown:
-            shown = seen
-            if watch and sys.stdout.isatty() and output in (Output.TABLE, Output.WIDE):
-                sys.stdout.write("\x1b[2J\x1b[H")
-            _print_rows(rows, answer, output)
-        if not watch:
-            return
-        time.sleep(WATCH_SECONDS)
+        rows = [row for row in select_rows(answer.hosts, wanted, SortBy.NAME) if view.is_in(row.host.where.namespace)]
+        return Listed(
+            [Shown(row, answer.at) for row in rows],
+            data=lambda shown: msgspec.structs.replace(answer, hosts=tuple(one.row for one in shown)),
+            notes=(*answer.notes, summarise(rows)),
+        )
+
+    show_list(view, look, HOSTS)
 
 
 def _look(client: Client, cluster: str) -> Coroutine[None, None, HostsAnswer]:
@@ -130,79 +188,12 @@ def show_host(settings: Settings, name: Name, output: OutputFlag = Output.TABLE)
     from hostler.inventory.wire import HostAnswer
 
     answer = ask_operator(settings, f"/v1/hosts/{quote(name, safe='')}", HostAnswer)
-    if output is Output.NAME:
-        print_text(answer.row.host.id)
-    elif output in (Output.JSON, Output.YAML):
-        print_data(answer, output)
-    else:
+
+    def show() -> None:
         _print_host(answer)
         _print_timeline(settings, answer.row.host.id)
 
-
-def _selector_of(text: str) -> tuple[Requirement, ...]:
-    from hostler.selectors import parse_selector
-
-    try:
-        return parse_selector(text) if text else ()
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}") from None
-
-
-def _print_rows(rows: list[HostRow], answer: HostsAnswer, output: Output) -> None:
-    if output is Output.NAME:
-        for row in rows:
-            print_text(row.host.id)
-        return
-    if output in (Output.JSON, Output.YAML):
-        import msgspec
-
-        print_data(msgspec.structs.replace(answer, hosts=tuple(rows)), output)
-        return
-    from hostler.inventory.listing import summarise_rows
-
-    for note in answer.notes:
-        print_note(note)
-    print_note(summarise_rows(rows))
-    if not rows:
-        return
-    from hostler.cli.columns import fit, terminal_width
-
-    wide = output is Output.WIDE
-    cells = [_cells(row, answer.at, wide) for row in rows]
-    print_text("\n".join(fit(_columns(wide), cells, None if wide else terminal_width())))
-
-
-def _columns(wide: bool) -> list[Column]:
-    """What is cut first tells least; why a host is where it is, is cut last."""
-    from hostler.cli.columns import Column
-
-    shown = [
-        Column("name", 4, 16, needed=True), Column("kind", 2, 10), Column("state"), Column("since"),
-        Column("where", 1, 12, keep_end=True), Column("held by", 3, 8), Column("stop?"),
-        Column("why", 5, 36, needed=True),
-    ]  # fmt: skip
-    return [*shown, Column("cluster"), Column("next"), Column("id")] if wide else shown
-
-
-def _what_counts(row: HostRow) -> tuple[object, ...]:
-    """What a change of is worth printing again: not the times of judgements."""
-    safe = row.safe_to_stop
-    return row.host, row.overdue is not None, None if safe is None else (safe.answer, safe.why)
-
-
-def _cells(row: HostRow, now: float, wide: bool) -> list[str]:
-    from hostler.inventory.listing import age_text, where_of
-
-    host, safe = row.host, row.safe_to_stop
-    late = "" if row.overdue is None else f" overdue by {age_text(now - row.overdue.by, now)}" if wide else " overdue"
-    holders = [holder.name for holder in host.holders]
-    more = f" +{len(holders) - HOLDERS_SHOWN}" if len(holders) > HOLDERS_SHOWN else ""
-    cells = [
-        host.name, host.kind, host.state, age_text(host.since, now) + late, where_of(row, brief=not wide),
-        ", ".join(holders[:HOLDERS_SHOWN]) + more, safe.answer if safe is not None else "", host.why,
-        *((host.cluster, host.next, host.id) if wide else ()),
-    ]  # fmt: skip
-    return [one_line(cell) for cell in cells]
+    print_answer(answer, output, show, names=(answer.row.host.id,))
 
 
 def _print_host(answer: HostAnswer) -> None:
@@ -232,7 +223,8 @@ def _print_timeline(settings: Settings, host: str) -> None:
     from datetime import UTC, datetime
 
     from hostler.cli.cluster import ask_operator
-    from hostler.cli.columns import Column, fit, terminal_width
+    from hostler.cli.columns import LEAST_SENTENCE, terminal_width
+    from hostler.cli.columns import Column as Layout
     from hostler.history.wire import HistoryAnswer
     from hostler.inventory.listing import age_text
 
@@ -248,12 +240,16 @@ def _print_timeline(settings: Settings, host: str) -> None:
             datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
             f"{entry.old or '-'} -> {entry.new}" if entry.new else str(entry.what),
             "" if entry.duration is None else age_text(0.0, entry.duration),
-            one_line(entry.sentence),
+            entry.sentence,
         ]
         for entry in answer.entries
     ]
-    columns = [Column("time (utc)"), Column("what"), Column("after", 1, 5), Column("why", 2, 20, needed=True)]
-    print_text("\n".join(["", *fit(columns, rows, terminal_width())]))
+    columns = [
+        Layout("time (utc)", needed=True), Layout("what", needed=True), Layout("after", order=1),
+        Layout("why", order=2, least=LEAST_SENTENCE, needed=True, wrap=True),
+    ]  # fmt: skip
+    print_text("")
+    print_columns(columns, rows, terminal_width())
     if not answer.complete:
         print_note(f"These are the newest {TIMELINE}; `hostler history {host} --since 30d` shows more.")
 
@@ -272,18 +268,3 @@ def complete_host(context: typer.Context, incomplete: str) -> list[str]:
     except Exception:  # noqa: BLE001 # a shell that completes must not show an error
         return []
     return sorted({row.host.name for row in answer.hosts if row.host.name.startswith(incomplete)})
-
-
-def one_line(text: str) -> str:
-    """In one line: a text of others may have several."""
-    return " ".join(text.split())
-
-
-def print_data(data: object, output: Output) -> None:
-    if output is Output.JSON:
-        print_json(data)
-        return
-    import msgspec
-    import yaml
-
-    print_text(yaml.safe_dump(msgspec.to_builtins(data), sort_keys=False, allow_unicode=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_names, print_note, print_table
 from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, help="Decide where ingress runs in a new
 ConfigFile = Annotated[
     Path, typer.Argument(metavar="INSTALL-CONFIG", help="The install-config.yaml; - reads standard input.")
 ]
-Folder = Annotated[Path, typer.Option("--dir", metavar="OUT", help="Where to write; made anew, or empty.")]
+Folder = Annotated[Path, typer.Option("--dir", metavar="OUT", help="Where to write; created, or empty.")]
 RootCa = Annotated[
     Path,
     typer.Option("--root-ca", metavar="FILE", help="Root CA of the machine config server (PEM), for worker.ign."),
@@ -33,14 +33,11 @@ def plan(config: ConfigFile, output: OutputFlag = Output.TABLE) -> None:
     from hostler.ingress import install_config
 
     steps = install_config.decide_layout(_config(config)).steps
-    if output is Output.JSON:
-        print_json(
-            [{"what": step.field, "value": step.value, "from": step.decided_by, "why": step.why} for step in steps]
-        )
-    else:
-        print_table(
-            ("what", "value", "from", "why"), [(step.field, step.value, step.decided_by, step.why) for step in steps]
-        )
+    data = [{"what": one.field, "value": one.value, "from": one.decided_by, "why": one.why} for one in steps]
+    rows = [(one.field, one.value, one.decided_by, one.why) for one in steps]
+    print_answer(
+        data, output, lambda: print_table(("what", "value", "from", "why"), rows), names=[one.field for one in steps]
+    )
 
 
 @app.command()
@@ -53,11 +50,15 @@ def manifests(config: ConfigFile, folder: Folder, root_ca: RootCa, output: Outpu
     assert read is not None
     files = _files(read, certificates)
     written = _write(folder, files)
-    if output is Output.JSON:
-        print_json({"dir": str(folder), "written": written, "files": sorted(files)})
+    places = [str(folder / name) for name in sorted(files)]
+    print_answer(
+        {"dir": str(folder), "written": written, "files": sorted(files)},
+        output,
+        lambda: print_names(places),
+        names=places,
+    )
+    if output.is_data or output is Output.NAME:
         return
-    for name in sorted(files):
-        print_text(str(folder / name))
     if not written:
         print_note("All of this was there already, word for word; nothing was written.")
 

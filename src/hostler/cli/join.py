@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostler.cli import flags, join_boot
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table
+from hostler.cli.columns import Cell, Tone
+from hostler.cli.listing import Column, Listed, Table, View, age_of, sentence, show_list, takes_view
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_note
 from hostler.errors import Complaint, Exit
 from hostler.join.settings import (
     JOIN_BOOTSTRAPPERS,
@@ -26,10 +30,12 @@ from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
+    from hostler.apis.fleet import ExpectedHost
     from hostler.join.commands import Asked
     from hostler.join.model import SigningRequest, Verdict
     from hostler.kube.client import Client
 
+BY_HAND = "Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`."
 app = typer.Typer(no_args_is_help=True, help="Let new nodes in: what they boot with, and their certificates.")
 RULES = (
     JOIN_BOOTSTRAPPERS, JOIN_CLUSTERS, JOIN_INVENTORIES, JOIN_WINDOW_SECONDS, JOIN_SERVING, JOIN_PENDING_SLACK,
@@ -59,47 +65,91 @@ Cluster = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A request and the further cluster it is in; "" for this one."""
+
+    cluster: str
+    verdict: Verdict
+
+
+_TONES = {"approve": Tone.GOOD, "wait": Tone.BUSY, "leave": Tone.BAD, "ignore": Tone.QUIET, "done": Tone.QUIET}
+REQUESTS: Table[Judged] = Table(
+    name=lambda judged: f"certificatesigningrequest/{judged.verdict.csr}",
+    columns=(
+        Column("request", lambda judged: judged.verdict.csr, needed=True),
+        Column("cluster", lambda judged: judged.cluster, order=4),
+        Column("kind", lambda judged: "serving" if judged.verdict.serving else "client", order=2),
+        Column("node", lambda judged: judged.verdict.node or "-", order=5),
+        Column("age", lambda judged: _age_text(judged.verdict), order=3, ages=True,
+               sort=lambda judged: -judged.verdict.created),
+        Column("verdict", lambda judged: Cell(judged.verdict.act, _TONES[judged.verdict.act]), needed=True),
+        sentence("why", lambda judged: judged.verdict.why),
+    ),
+)  # fmt: skip
+
+
+def _age_text(verdict: Verdict) -> str:
+    from hostler.inventory.listing import age_text
+
+    return age_text(verdict.created or None, time.time())
+
+
 @app.command()
 @flags.takes(*flags.CLUSTER, JOIN_SPOKES, also=RULES)
-def csrs(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
+@takes_view(REQUESTS.words)
+def csrs(settings: Settings, view: View) -> None:
     """Show every pending certificate request of a node, and why it is pending. Nothing is changed."""
     from hostler.cli.cluster import ask_cluster
     from hostler.join.commands import listed, verdicts_everywhere
     from hostler.join.model import Act
 
     spokes: tuple[str, ...] = settings[JOIN_SPOKES]
-    found, problems = ask_cluster(
-        settings, lambda client: verdicts_everywhere(client, _asked(client, settings), spokes)
-    )
-    for problem in problems:
-        print_note(problem)
-    if output is Output.JSON:
-        print_json([listed(verdict, cluster) for cluster, verdict in found])
-        return
-    if not found:
-        print_note("No certificate request of a node is pending.")
-        return
-    where = bool(spokes)
-    print_table(
-        ("request", *(("cluster",) if where else ()), "kind", "node", "verdict", "why"),
-        [
-            (
-                verdict.csr, *((cluster or "this one",) if where else ()), "serving" if verdict.serving else "client",
-                verdict.node or "-", str(verdict.act), verdict.why,
-            )
-            for cluster, verdict in found
-        ],
-    )  # fmt: skip
-    if any(verdict.act is Act.APPROVE for _, verdict in found):
-        print_note(
-            "Those to approve are approved by an operator with --only join; by hand: `hostler join approve CSR`."
+
+    def look() -> Listed[Judged]:
+        found, problems = ask_cluster(
+            settings, lambda client: verdicts_everywhere(client, _asked(client, settings), spokes)
         )
+        approvable = any(one.act is Act.APPROVE for _, one in found)
+        return Listed(
+            [Judged(cluster, one) for cluster, one in found],
+            data=lambda shown: [listed(one.verdict, one.cluster) for one in shown],
+            notes=problems,
+            nothing="No certificate request of a node is pending.",
+            after=(BY_HAND,) if approvable else (),
+        )
+
+    show_list(view, look, REQUESTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A host that is expected, and whether the API server compared who says so with who wrote it."""
+
+    host: ExpectedHost
+    compared: bool
+
+
+EXPECTED: Table[Expected] = Table(
+    name=lambda expected: expected.host.name,
+    columns=(
+        Column("host", lambda expected: expected.host.name, needed=True),
+        Column("since", lambda expected: age_of(expected.host.since, time.time()), order=2, ages=True,
+               sort=lambda expected: expected.host.since),
+        Column("until", lambda expected: expected.host.until, needed=True),
+        Column("addresses", lambda expected: ", ".join(expected.host.addresses) or "-", order=1, least=16, wrap=True),
+        sentence("by", lambda expected: _writer(expected.host.by, expected.compared)),
+        Column("since at", lambda expected: expected.host.since, wide=True),
+    ),
+)  # fmt: skip
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
+@takes_view(EXPECTED.words)
 def expect(
     settings: Settings,
+    view: View,
     name: Host = "",
     address: Annotated[
         list[str] | None, typer.Option("--address", metavar="IP", help="An address it will have; may be repeated.")
@@ -112,7 +162,6 @@ def expect(
         bool, typer.Option("--pending", help="Let in the request it has made already; a kubelet makes no second one.")
     ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Expect it no longer.")] = False,
-    output: OutputFlag = Output.TABLE,
 ) -> None:
     """Expect a host: its first certificate request within that time is approved by the operator, once.
 
@@ -122,15 +171,15 @@ def expect(
     from hostler.join import commands
 
     if not name and not address and not remove:
-        _show_expected(settings, output)
+        _show_expected(settings, view)
         return
     join_boot.node_name(name)
     if remove:
         there = ask_cluster(settings, lambda client: commands.unexpect(client, name))
-        if output is Output.JSON:
-            print_json({"name": name, "removed": there})
-        else:
-            print_note(f"{name} is expected no longer." if there else f"{name} was not expected.")
+        why = f"{name} is expected no longer." if there else f"{name} was not expected."
+        from hostler.cli.answers import Unexpected
+
+        print_answer(Unexpected(name, there), view.output, lambda: print_note(why), names=(name,))
         return
     addresses = tuple(_address(text) for text in address or ())
     made, waiting = ask_cluster(
@@ -141,31 +190,24 @@ def expect(
             f"{', '.join(waiting)} asked for node {name} before, and stays pending: let it in with "
             f"`hostler join expect {name} --pending` or `hostler join approve {waiting[0]}`."
         )
-    if output is Output.JSON:
-        print_json(made)
-    else:
-        print_note(f"{name} is expected until {made.until}. Its requests are approved by an operator with --only join.")
+    why = f"{name} is expected until {made.until}. Its requests are approved by an operator with --only join."
+    print_answer(made, view.output, lambda: print_note(why), names=(name,))
 
 
-def _show_expected(settings: Settings, output: Output) -> None:
+def _show_expected(settings: Settings, view: View) -> None:
     import msgspec
 
     from hostler.cli.cluster import ask_cluster
     from hostler.join.commands import expected
 
-    found = ask_cluster(settings, expected)
-    if output is Output.JSON:
-        print_json([{**msgspec.to_builtins(host), "byProven": compared} for host, compared in found])
-    elif found:
-        rows = [
-            (host.name, host.since, host.until, ", ".join(host.addresses) or "-", _writer(host.by, compared))
-            for host, compared in found
-        ]
-        print_table(("host", "since", "until", "addresses", "by"), rows)
-    else:
-        print_note(
-            "No host is expected by name. Hosts of an inventory (docs/join.md) are expected without being named."
+    def look() -> Listed[Expected]:
+        return Listed(
+            [Expected(host, compared) for host, compared in ask_cluster(settings, expected)],
+            data=lambda shown: [{**msgspec.to_builtins(one.host), "byProven": one.compared} for one in shown],
+            nothing="No host is expected by name. Hosts of an inventory (docs/join.md) are expected without a name.",
         )
+
+    show_list(view, look, EXPECTED)
 
 
 def _writer(by: str, compared: bool) -> str:
@@ -203,10 +245,13 @@ def approve(
         print_note(
             f"There is no namespace {space}, so no operator will remember it (--operator-namespace is the operator's)."
         )
-    if output is Output.JSON:
-        print_json({**commands.listed(verdict, cluster), "approved": True})
-    else:
-        print_note(f"{request} is approved: node {verdict.node}.")
+    approved = {**commands.listed(verdict, cluster), "approved": True}
+    print_answer(
+        approved,
+        output,
+        lambda: print_note(f"{request} is approved: node {verdict.node}."),
+        names=(f"certificatesigningrequest/{request}",),
+    )
 
 
 def _only_what_may_be(verdict: Verdict) -> None:

@@ -22,28 +22,36 @@ COMPLETION_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """One kind: as the operator knows it, as people may write it, and the capability that manages it."""
+    """One kind: as the operator knows it, as people may write it, and the capabilities that manage it."""
 
     name: str
     short: tuple[str, ...] = ()
-    capability: str = ""  # empty: always explained
+    capabilities: tuple[str, ...] = ()  # empty: always explained
+    within: str = ""  # the only namespace whose objects count; the operator knows them by their bare names
+    unmanaged: str = ""  # why a capability that is on may leave one alone, where that is known
 
 
+OUT_OF_SCOPE = "it is new, or outside of HOSTLER_METAL_NAMESPACES or HOSTLER_METAL_WATCH_FILTER"
 KINDS = (
     Spelled("node", ("no", "nodes")),
-    Spelled("vm", ("vms", "virtualmachine"), "maintenance"),
-    Spelled("esxi", ("esx",), "maintenance"),
-    Spelled("baremetalhost", ("bmh", "bmhs", "baremetalhosts"), "metal"),
-    Spelled("metal3machine", ("m3m", "m3machine", "m3machines", "metal3machines"), "metal"),
-    Spelled("metal3remediation", ("m3r", "m3remediation", "metal3remediations"), "metal"),
-    Spelled("agent", ("agents",), "reclaim"),
-    Spelled("certificatesigningrequest", ("csr", "csrs", "certificatesigningrequests"), "join"),
-    Spelled("ingresscontroller", ("ingresscontrollers",), "ingress"),
-    Spelled("ingress", ("ing", "ingresses"), "ingress"),
-    Spelled("deployment", ("deploy", "deployments"), "ingress"),
-    Spelled("daemonset", ("ds", "daemonsets"), "platform"),
-    Spelled("platform", (), "platform"),
-)
+    Spelled("vm", ("vms", "virtualmachine"), ("maintenance",)),
+    Spelled("esxi", ("esx",), ("maintenance",), unmanaged="the VM of no managed node is on it"),
+    Spelled("baremetalhost", ("bmh", "bmhs", "baremetalhosts"), ("metal",), unmanaged=OUT_OF_SCOPE),
+    Spelled("metal3machine", ("m3m", "m3machine", "m3machines", "metal3machines"), ("metal",), unmanaged=OUT_OF_SCOPE),
+    Spelled("metal3remediation", ("m3r", "m3remediation", "metal3remediations"), ("metal",), unmanaged=OUT_OF_SCOPE),
+    Spelled("agent", ("agents",), ("reclaim",)),
+    Spelled("certificatesigningrequest", ("csr", "csrs", "certificatesigningrequests"), ("join",)),
+    Spelled(
+        "ingresscontroller", ("ingresscontrollers",), ("ingress",), "openshift-ingress-operator"
+    ),
+    Spelled("ingress", ("ing", "ingresses"), ("ingress",), unmanaged="only the one named cluster counts"),
+    Spelled("deployment", ("deploy", "deployments"), ("ingress",), unmanaged="Fleet.spec.ingress does not name it"),
+    Spelled(
+        "daemonset", ("ds", "daemonsets"), ("platform", "ingress"),
+        unmanaged="neither spec.platform nor spec.ingress.workloads of the Fleet names it",
+    ),
+    Spelled("platform", (), ("platform",)),
+)  # fmt: skip
 _BY_WORD = {word: one for one in KINDS for word in (one.name, *one.short)}
 
 
@@ -53,10 +61,10 @@ def spelled(word: str) -> Spelled:
 
 
 def object_kind(name: str) -> Kind | None:
-    """The kind of the object in Kubernetes; None: what stands for it is none of its own, or of several kinds."""
+    """The kind of the object in Kubernetes; None: no object stands for it."""
     from hostler.apis import assisted, metal3, openshift
     from hostler.join.model import SIGNING_REQUEST
-    from hostler.kube.kinds import NODE
+    from hostler.kube.kinds import DAEMON_SET, DEPLOYMENT, NODE
 
     return {
         "node": NODE,
@@ -66,6 +74,9 @@ def object_kind(name: str) -> Kind | None:
         "agent": assisted.AGENT,
         "certificatesigningrequest": SIGNING_REQUEST,
         "ingresscontroller": openshift.INGRESS_CONTROLLER,
+        "ingress": openshift.INGRESS,
+        "deployment": DEPLOYMENT,
+        "daemonset": DAEMON_SET,
     }.get(name)
 
 

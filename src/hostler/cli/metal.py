@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostler.capabilities import BY_NAME
 from hostler.cli import flags
+from hostler.cli.columns import Cell, Tone
 from hostler.cli.explain import ASKING
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
-from hostler.cli.withdrawing import refuse_while_on
+from hostler.cli.listing import (
+    Column,
+    Listed,
+    NamespaceFlag,
+    Table,
+    View,
+    age_of,
+    nothing_in,
+    qualified,
+    sentence,
+    show_list,
+    takes_view,
+)
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_note, print_table, print_text
+from hostler.cli.withdrawing import print_done, refuse_while_on
 from hostler.errors import Complaint, Exit
 from hostler.metal.settings import (
     METAL_FAST_TRACK,
@@ -20,10 +35,15 @@ from hostler.metal.settings import (
 )
 from hostler.settings.model import Settings
 
+if TYPE_CHECKING:
+    from hostler.kube.client import Client
+    from hostler.metal.listing import HostLine
+    from hostler.metal.migration.takeover import Line
+
 app = typer.Typer(no_args_is_help=True, help="See bare metal hosts and how many machines fit.")
-Within = Annotated[str, typer.Option("--in", metavar="NAMESPACE", help="Only the hosts of this namespace.")]
 Template = Annotated[
-    str, typer.Argument(metavar="NAMESPACE/TEMPLATE", help="A Metal3MachineTemplate.", show_default=False)
+    str,
+    typer.Argument(metavar="TEMPLATE", help="A Metal3MachineTemplate; NAMESPACE/NAME does too.", show_default=False),
 ]
 
 
@@ -32,44 +52,73 @@ def group() -> None:
     """See bare metal hosts and how many machines fit."""
 
 
+# What Baremetal Operator calls a host that needs nothing; `error` is nobody's work any more.
+_TONES = dict.fromkeys(("available", "ready", "provisioned", "externally provisioned"), Tone.GOOD) | {
+    "error": Tone.BAD, "new": Tone.QUIET, "unmanaged": Tone.QUIET,
+}  # fmt: skip
+HOSTS: Table[HostLine] = Table(
+    name=lambda line: f"baremetalhost/{line.host}",
+    columns=(
+        Column("host", lambda line: line.host, needed=True),
+        Column("state", lambda line: Cell(line.state, _TONES.get(line.state, Tone.BUSY)), needed=True),
+        Column("consumer", lambda line: line.consumer, order=3),
+        Column("failure domain", lambda line: line.failure_domain, order=2),
+        Column("last used", lambda line: age_of(line.last_used, time.time()), order=1, ages=True,
+               sort=lambda line: line.last_used),
+        Column("last used at", lambda line: line.last_used, wide=True),
+        sentence("why not available", lambda line: line.why_not_available),
+    ),
+)  # fmt: skip
+
+
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def hosts(settings: Settings, within: Within = "", output: OutputFlag = Output.TABLE) -> None:
+@takes_view(HOSTS.words, namespaces=True, labels=True)
+def hosts(settings: Settings, view: View) -> None:
     """Show every host: its state, who has it, where it is, and why it is unavailable."""
     from hostler.cli.cluster import ask_cluster
     from hostler.metal.listing import list_hosts
 
-    lines = ask_cluster(settings, lambda client: list_hosts(client, within or None))
-    if output is Output.JSON:
-        print_json(lines)
-        return
-    if not lines:
-        print_note(f"There is no BareMetalHost in {f'namespace {within}' if within else 'this cluster'}.")
-        return
-    print_table(
-        ("host", "state", "consumer", "failure domain", "last used", "why not available"),
-        [
-            (one.host, one.state, one.consumer, one.failure_domain, one.last_used, one.why_not_available)
-            for one in lines
-        ],
-    )
+    async def look(client: Client) -> Listed[HostLine]:
+        namespace = view.namespace_of(client)
+        lines = await list_hosts(client, namespace, labels=view.selector_text)
+        return Listed(lines, nothing=nothing_in("BareMetalHost", namespace, view))
+
+    show_list(view, lambda: ask_cluster(settings, look), HOSTS)
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER, METAL_STRICT_FAILURE_DOMAINS)
-def capacity(settings: Settings, template: Template, output: OutputFlag = Output.TABLE) -> None:
+def capacity(
+    settings: Settings, template: Template, namespace: NamespaceFlag = "", output: OutputFlag = Output.TABLE
+) -> None:
     """Say how many machines of a template fit now, and what limits that."""
     from hostler.cli.cluster import ask_cluster
     from hostler.metal.listing import measure_capacity
 
     strict = settings[METAL_STRICT_FAILURE_DOMAINS]
-    found = ask_cluster(settings, lambda client: measure_capacity(client, template, strict=strict))
-    if output is Output.JSON:
-        print_json(found)
-        return
-    print_text(f"{found.fit} of {found.hosts} hosts are available now to machines of {found.template}.")
-    if found.limits:
-        print_table(("why not the others", "hosts"), [(why, str(number)) for why, number in found.limits.items()])
+    found = ask_cluster(
+        settings, lambda client: measure_capacity(client, qualified(template, namespace, client), strict=strict)
+    )
+
+    def show() -> None:
+        print_text(f"{found.fit} of {found.hosts} hosts are available now to machines of {found.template}.")
+        if found.limits:
+            print_table(("hosts", "why not the others"), [(str(number), why) for why, number in found.limits.items()])
+
+    print_answer(found, output, show, names=(found.template,))
+
+
+_EFFECT_TONES = {"first": Tone.BAD, "write": Tone.BUSY, "judged": Tone.BUSY}
+TAKEOVER: Table[Line] = Table(
+    name=lambda line: line.what,
+    columns=(
+        Column("effect", lambda line: Cell(line.effect, _EFFECT_TONES.get(line.effect, Tone.NONE)), needed=True),
+        Column("what", lambda line: line.what, needed=True, least=16, wrap=True),
+        sentence("why", lambda line: line.why),
+        Column("to mend it", lambda line: line.fix, order=80, least=20, needed=True, wrap=True, below=True),
+    ),
+)
 
 
 @app.command()
@@ -91,7 +140,6 @@ def takeover(
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.cli.incumbent import judge_incumbent
-    from hostler.kube.client import Client
     from hostler.metal.migration.takeover import Effect, Line, takeover_lines
     from hostler.metal.scope import Scope
     from hostler.safety.incumbents import State
@@ -109,10 +157,9 @@ def takeover(
         return sorted([*there, *lines, *gone], key=lambda line: order.index(line.effect))
 
     found = ask_cluster(settings, look)
-    if output is Output.JSON:
-        print_json(found)
-    else:
-        print_table(("", "what", "why", "to mend it"), [(one.effect, one.what, one.why, one.fix) for one in found])
+    print_answer(
+        found, output, lambda: TAKEOVER.show(found, wide=output is Output.WIDE), names=[line.what for line in found]
+    )
     first = [one for one in found if one.effect is Effect.FIRST]
     if first:
         raise typer.Exit(Exit.FAILED)
@@ -152,7 +199,4 @@ def withdraw(
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
         ask_cluster(settings, lambda client: leftovers.take_back(client, left))
-    if output is Output.JSON:
-        print_json({"done": done})
-    else:
-        print_note("Done." if done else "Nothing of metal is left on the hosts of this cluster.")
+    print_done(done, output, nothing="Nothing of metal is left on the hosts of this cluster.")

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from hostler.cli.cluster import complaint_of
-from hostler.cli.printing import Output, print_json, print_note
+from hostler.cli.printing import Output, print_data, print_names, print_note
 from hostler.errors import Complaint, Exit
 from hostler.host.conditions import count, names
 from hostler.kube.errors import ApiError, Unreachable, WriteRefused
@@ -66,8 +66,10 @@ def _tell(ended: Ended) -> None:
 
 def report(found: Sequence[Ended], output: Output, *, dry_run: bool) -> None:
     """Print what came of it, and leave with the worst of the exit codes."""
-    if output is Output.JSON:
-        print_json({"dryRun": dry_run, "nodes": [data_of(one) for one in found]})
+    if output.is_data:
+        print_data({"dryRun": dry_run, "nodes": [data_of(one) for one in found]}, output)
+    elif output is Output.NAME:
+        print_names(f"node/{one.node}" for one in found if not one.code)
     if len(found) > 1:
         print_note(summarise(found, dry_run=dry_run))
     if worst := max(one.code for one in found):

@@ -153,7 +153,7 @@ def drain(
     _given(why, "--why")
     choice = choice_of(nodes or (), selector, esxi, rack)
     asked = Asked(why, timeout or settings[DRAIN_TIMEOUT_SECONDS], beyond, even_if_paused, settings[DRY_RUN])
-    live = output is Output.TABLE
+    live = output in (Output.TABLE, Output.WIDE)
 
     async def work(client: Client) -> list[Ended]:
         return await drain_nodes(client, await nodes_of(client, settings, choice), asked, settings, live=live)

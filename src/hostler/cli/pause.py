@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostler.cli import flags
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_note
 from hostler.errors import Exit
 from hostler.settings.model import Settings
 
@@ -42,7 +42,7 @@ def pause(
     if not why.strip():
         raise typer.BadParameter("--why is empty; say why, in a few words")
     outcome = ask_cluster(settings, lambda client: create_pause(client, why=why, wait=wait))
-    _say(outcome, output)
+    _print_outcome(outcome, output)
     if wait > 0 and not outcome.confirmed:
         raise typer.Exit(Exit.UNREACHABLE)
 
@@ -60,13 +60,11 @@ def resume(
     from hostler.cli.pause_objects import delete_pauses
 
     outcome = ask_cluster(settings, lambda client: delete_pauses(client, every=every, wait=wait))
-    _say(outcome, output)
+    _print_outcome(outcome, output)
     if outcome.refused:
         raise typer.Exit(Exit.REFUSED)
 
 
-def _say(outcome: Outcome, output: Output) -> None:
-    if output is Output.JSON:
-        print_json(outcome)
-    else:
-        print_note(outcome.why)
+def _print_outcome(outcome: Outcome, output: Output) -> None:
+    names = [f"pause/{name}" for name in (outcome.name, *outcome.remaining) if name]
+    print_answer(outcome, output, lambda: print_note(outcome.why), names=names)

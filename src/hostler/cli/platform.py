@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostler.cli import flags
-from hostler.cli.explain import ASKING
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
-from hostler.cli.withdrawing import refuse_while_on
+from hostler.cli.columns import Cell, Tone
+from hostler.cli.explain import ASKING, CONDITIONS
+from hostler.cli.listing import Column, Listed, Table, View, sentence, show_list, takes_view
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_note, print_text
+from hostler.cli.withdrawing import print_done, refuse_while_on
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import UNINITIALISED_GRACE_SECONDS
 from hostler.settings.model import Settings
+
+if TYPE_CHECKING:
+    from hostler.platform.status import ClassLine, ScopeLine
 
 app = typer.Typer(no_args_is_help=True, help="See nodes with and without cloud integration side by side.")
 
@@ -22,43 +27,66 @@ def group() -> None:
     """See nodes with and without cloud integration side by side."""
 
 
+_TONES = {"in place": Tone.GOOD, "to be written": Tone.BUSY, "absent": Tone.QUIET}
+DAEMON_SETS: Table[ScopeLine] = Table(
+    name=lambda line: f"daemonset/{line.name}",
+    columns=(
+        Column("daemonset", lambda line: line.name, needed=True, least=20, wrap=True),
+        Column("platform", lambda line: line.platform, order=4),
+        Column("rule", lambda line: line.rule, order=1, least=20, wrap=True),
+        Column("state", lambda line: Cell(line.state, _TONES.get(line.state, Tone.BAD)), needed=True),
+        Column("way", lambda line: line.way, order=2),
+        sentence("may run on", lambda line: line.may_run_words),
+        Column("kept off", lambda line: line.kept_off_words, order=3, least=16, wrap=True),
+        Column("why", lambda line: line.why, wide=True),
+    ),
+)
+CLASSES: Table[ClassLine] = Table(
+    name=lambda line: line.kind,
+    columns=(
+        Column("class", lambda line: line.kind, needed=True),
+        Column("nodes", lambda line: str(len(line.nodes)), needed=True),
+        sentence("names", lambda line: line.words),
+    ),
+)
+
+
 @app.command()
 @flags.takes(*flags.CLUSTER, UNINITIALISED_GRACE_SECONDS)
-def status(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
+@takes_view(DAEMON_SETS.words, namespaces=True)
+def status(settings: Settings, view: View) -> None:
     """Show nodes by class, scoped DaemonSets and where they may run, and what the operator last said of both."""
+    import msgspec
+
     from hostler.cli.cluster import ask_cluster
     from hostler.platform.status import status_of
 
-    found = ask_cluster(settings, lambda client: status_of(client, settings[UNINITIALISED_GRACE_SECONDS]))
-    if output is Output.JSON:
-        print_json(found)
-        return
-    print_table(
-        ("class", "nodes", "names"),
-        [(line.kind, str(len(line.nodes)), line.words) for line in found.classes if line.nodes],
-    )
-    print_text("")
-    print_table(
-        ("daemonset", "platform", "rule", "state", "way", "may run on", "kept off"),
-        [
-            (line.name, line.platform, line.rule, line.state, line.way, line.may_run_words, line.kept_off_words)
-            for line in found.daemon_sets
-        ],
-    )
-    for note in (found.note, found.node_deletion):
-        if note:
-            print_note(note)
-    if found.conditions:
-        print_text("")
-        print_table(
-            ("condition", "status", "reason", "message"),
-            [
-                (condition.type, str(condition.status), condition.reason, condition.message)
-                for condition in found.conditions
-            ],
+    wide = view.output is Output.WIDE
+
+    def look() -> Listed[ScopeLine]:
+        found = ask_cluster(settings, lambda client: status_of(client, settings[UNINITIALISED_GRACE_SECONDS]))
+
+        def show_classes() -> None:
+            CLASSES.show([line for line in found.classes if line.nodes], wide=wide)
+            print_text("")
+
+        def show_conditions() -> None:
+            if found.conditions:
+                print_text("")
+                CONDITIONS.show(found.conditions, wide=wide)
+
+        silent = (
+            () if found.conditions else ("No operator has written a status of this: `hostler run --only platform`.",)
         )
-    else:
-        print_note("No operator has said anything about this yet: `hostler run --only platform`.")
+        return Listed(
+            [line for line in found.daemon_sets if view.is_in(line.namespace) or not line.namespace],
+            data=lambda lines: msgspec.structs.replace(found, daemon_sets=tuple(lines)),
+            above=show_classes,
+            below=show_conditions,
+            after=tuple(note for note in (found.note, found.node_deletion, *silent) if note),
+        )
+
+    show_list(view, look, DAEMON_SETS)
 
 
 @app.command()
@@ -85,10 +113,7 @@ def withdraw(
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
         ask_cluster(settings, lambda client: withdrawal.take_back_leftovers(client, left))
-    if output is Output.JSON:
-        print_json({"done": done})
-    else:
-        print_note("Done." if done else "Nothing of platform is left in this cluster.")
+    print_done(done, output, nothing="Nothing of platform is left in this cluster.")
 
 
 @app.command()
@@ -106,6 +131,7 @@ def remove_driver(
     The storage operator is Degraded while a node is no VM; only this ends that. Volumes, attachments and storage
     classes in use refuse it, by name.
     """
+    from hostler.cli.answers import DriverRemoved
     from hostler.cli.cluster import ask_cluster
     from hostler.platform import csi_driver, withdrawal
 
@@ -118,7 +144,7 @@ def remove_driver(
         if not yes and not typer.confirm("Go on?", default=False, err=True):
             raise Complaint("Nothing was changed.", code=Exit.REFUSED)
         ask_cluster(settings, lambda client: withdrawal.remove_driver(client, found))
-    if output is Output.JSON:
-        print_json({"driver": driver, "removed": True})
-    else:
-        print_note(f"It is put back with: {csi_driver.PUT_BACK}")
+    print_answer(
+        DriverRemoved(driver, removed=True), output, lambda: print_note(f"It is put back with: {csi_driver.PUT_BACK}"),
+        names=(driver,),
+    )  # fmt: skip

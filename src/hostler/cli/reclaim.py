@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostler.cli import flags, join_boot
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
+from hostler.cli.columns import Cell, Tone
+from hostler.cli.listing import (
+    Column,
+    Listed,
+    NamespaceFlag,
+    Table,
+    View,
+    age_of,
+    nothing_in,
+    qualified,
+    sentence,
+    show_list,
+    takes_view,
+)
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_note, print_text
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
@@ -16,13 +31,14 @@ from hostler.settings.model import Settings
 if TYPE_CHECKING:
     from hostler.apis.assisted import Agent
     from hostler.kube.client import Client
+    from hostler.reclaim import commands
 
 app = typer.Typer(no_args_is_help=True, help="Return installed hosts without a BMC to discovery.")
 Name = Annotated[
-    str, typer.Argument(metavar="AGENT", help="NAMESPACE/NAME; a unique name or hostname does.", show_default=False)
+    str,
+    typer.Argument(metavar="AGENT", help="NAMESPACE/NAME; a name or hostname that is unique does.", show_default=False),
 ]
 Maybe = Annotated[str, typer.Argument(metavar="AGENT", help="Only this one.", show_default=False)]
-Within = Annotated[str, typer.Option("--in", metavar="NAMESPACE", help="Only the Agents of this namespace.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 
 
@@ -31,32 +47,45 @@ def group() -> None:
     """Return installed hosts without a BMC to discovery."""
 
 
+# By `status.debugInfo.state` of an Agent; what is not here is under way.
+_TONES = {
+    "installed": Tone.GOOD, "added-to-existing-cluster": Tone.GOOD, "known-unbound": Tone.GOOD,
+    "unbinding-pending-user-action": Tone.BAD, "disconnected-unbound": Tone.BAD, "insufficient-unbound": Tone.BAD,
+    "disabled-unbound": Tone.QUIET,
+}  # fmt: skip
+AGENTS: Table[commands.Line] = Table(
+    name=lambda line: f"agent/{line.agent}",
+    columns=(
+        Column("agent", lambda line: line.agent, needed=True, least=12, keep_end=True),
+        Column("hostname", lambda line: line.hostname, order=5),
+        Column("state", lambda line: Cell(line.state, _TONES.get(line.state, Tone.BUSY)), needed=True),
+        Column("since", lambda line: age_of(line.since, time.time()), ages=True, needed=True,
+               sort=lambda line: line.since),
+        Column("since at", lambda line: line.since, wide=True),
+        Column("cluster", lambda line: line.cluster, order=2),
+        Column("reason", lambda line: line.reason, order=3),
+        Column("progress", lambda line: line.progress, order=4),
+        sentence("message", lambda line: line.message),
+    ),
+)  # fmt: skip
+
+
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def status(settings: Settings, agent: Maybe = "", within: Within = "", output: OutputFlag = Output.TABLE) -> None:
+@takes_view(AGENTS.words, namespaces=True, labels=True)
+def status(settings: Settings, view: View, agent: Maybe = "") -> None:
     """Show hosts: state, since when, cluster, why it stands so, how far a download is."""
     from hostler.cli.cluster import ask_cluster
     from hostler.reclaim import commands
 
-    async def find(client: Client) -> list[commands.Line]:
+    async def look(client: Client) -> Listed[commands.Line]:
         if agent:
-            return [commands.line_of(await commands.find_agent(client, agent))]
-        return await commands.list_lines(client, within or None)
+            return Listed([commands.line_of(await commands.find_agent(client, agent, view.namespace))])
+        namespace = view.namespace_of(client)
+        lines = await commands.list_lines(client, namespace, view.selector_text)
+        return Listed(lines, nothing=nothing_in("Agent", namespace, view))
 
-    found = ask_cluster(settings, find)
-    if output is Output.JSON:
-        print_json(found)
-        return
-    if not found:
-        print_note("There is no Agent here.")
-        return
-    print_table(
-        ("agent", "hostname", "state", "since", "cluster", "reason", "progress", "message"),
-        [
-            (line.agent, line.hostname, line.state, line.since, line.cluster, line.reason, line.progress, line.message)
-            for line in found
-        ],
-    )
+    show_list(view, lambda: ask_cluster(settings, look), AGENTS)
 
 
 @app.command()
@@ -64,6 +93,7 @@ def status(settings: Settings, agent: Maybe = "", within: Within = "", output: O
 def start(
     settings: Settings,
     agent: Name,
+    namespace: NamespaceFlag = "",
     yes: Yes = False,
     whole_cluster: Annotated[
         str,
@@ -82,28 +112,28 @@ def start(
         if not yes and not typer.confirm("Return it to discovery?", default=False, err=True):
             raise Complaint(f"{line.agent} stays as it is.", code=Exit.REFUSED)
 
-    def start(client: Client, found: Agent) -> Awaitable[str]:
-        return commands.start_reclaim(client, found, whole_cluster=whole_cluster)
-
-    _request(settings, agent, start, output, ask)
+    _request(
+        settings, agent, namespace,
+        lambda client, found: commands.start_reclaim(client, found, whole_cluster=whole_cluster), output, ask,
+    )  # fmt: skip
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def cancel(settings: Settings, agent: Name, output: OutputFlag = Output.TABLE) -> None:
+def cancel(settings: Settings, agent: Name, namespace: NamespaceFlag = "", output: OutputFlag = Output.TABLE) -> None:
     """Cancel before the host is restarted. It stays unbound, and its installed system goes on."""
     from hostler.reclaim import commands
 
-    _request(settings, agent, commands.cancel_reclaim, output)
+    _request(settings, agent, namespace, commands.cancel_reclaim, output)
 
 
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def retry(settings: Settings, agent: Name, output: OutputFlag = Output.TABLE) -> None:
+def retry(settings: Settings, agent: Name, namespace: NamespaceFlag = "", output: OutputFlag = Output.TABLE) -> None:
     """Try again, after the cause of a failure is fixed."""
     from hostler.reclaim import commands
 
-    _request(settings, agent, commands.retry_reclaim, output)
+    _request(settings, agent, namespace, commands.retry_reclaim, output)
 
 
 @app.command()
@@ -111,8 +141,12 @@ def retry(settings: Settings, agent: Name, output: OutputFlag = Output.TABLE) ->
 def token(
     settings: Settings,
     infra_env: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/INFRAENV", help="Whose hosts register with it.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="INFRAENV", help="Whose hosts register with it; NAMESPACE/NAME does too.", show_default=False
+        ),
     ],
+    namespace: NamespaceFlag = "",
     span: Annotated[
         float, typer.Option("--for", parser=join_boot.SPAN, metavar="DURATION", help="How long it is good: 90m, 2h.")
     ] = 86400.0,
@@ -121,12 +155,16 @@ def token(
     from hostler.cli.cluster import ask_cluster
     from hostler.reclaim import commands
 
-    print_text(ask_cluster(settings, lambda client: commands.issue_token(client, infra_env, settings[NAMESPACE], span)))
+    def make(client: Client) -> Awaitable[str]:
+        return commands.issue_token(client, qualified(infra_env, namespace, client), settings[NAMESPACE], span)
+
+    print_text(ask_cluster(settings, make))
 
 
 def _request(
     settings: Settings,
     name: str,
+    namespace: str,
     request: Callable[[Client, Agent], Awaitable[str]],
     output: Output,
     ask: Callable[[Agent], None] = lambda agent: None,
@@ -135,10 +173,10 @@ def _request(
     from hostler.kube.records import key_of
     from hostler.reclaim import commands
 
-    found = ask_cluster(settings, lambda client: commands.find_agent(client, name))
+    found = ask_cluster(settings, lambda client: commands.find_agent(client, name, namespace))
     ask(found)
     said = ask_cluster(settings, lambda client: request(client, found))
-    if output is Output.JSON:
-        print_json({"agent": key_of(found.metadata), "said": said})
-    else:
-        print_note(said)
+    agent = key_of(found.metadata)
+    from hostler.cli.answers import AgentAsked
+
+    print_answer(AgentAsked(agent, said), output, lambda: print_note(said), names=(f"agent/{agent}",))

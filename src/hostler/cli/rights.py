@@ -8,7 +8,7 @@ import typer
 
 from hostler.capabilities import ONLY
 from hostler.cli import flags
-from hostler.cli.printing import print_json, print_note, print_table, print_text
+from hostler.cli.printing import Output, print_json, print_names, print_note, print_table, print_text
 from hostler.metal.settings import METAL_NAMESPACES
 from hostler.settings.foundation import CONFIG, LEASE_NAME, NAMESPACE
 from hostler.settings.model import Settings
@@ -26,7 +26,9 @@ def rights(
     account: Annotated[str, typer.Option("--account", help="The operator's ServiceAccount.")] = "hostler",
     openshift: Annotated[bool, typer.Option("--openshift", help="With what matters only there.")] = False,
     people: Annotated[bool, typer.Option("--people", help="The roles for people instead of the operator's.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml (roles to apply).")] = "table",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="How to print; yaml: the roles, to apply.", case_sensitive=False)
+    ] = Output.TABLE,
 ) -> None:
     """Print the rights the operator needs for the capabilities of --only, each with its reason. Asks no cluster.
 
@@ -49,13 +51,15 @@ def rights(
         _print_people(who, output)
         return
     match output:
-        case "yaml":
+        case Output.YAML:
             import yaml
 
             print_text(yaml.safe_dump_all(roles(found, who, openshift=openshift), sort_keys=False, width=120))
-        case "json":
+        case Output.JSON:
             print_json(found)
-        case "table":
+        case Output.NAME:
+            print_names(one.resource for one in found if openshift or not one.openshift)
+        case _:
             rows = [
                 (
                     one.resource,
@@ -68,23 +72,23 @@ def rights(
                 if openshift or not one.openshift
             ]
             print_table(("on", "verbs", "where", "only", "why"), rows)
-        case _:
-            raise typer.BadParameter("must be table, json or yaml", param_hint="--output")
 
 
-def _print_people(who: Account, output: str) -> None:
+def _print_people(who: Account, output: Output) -> None:
     from hostler.host.conditions import names
     from hostler.install.people import PEOPLE, object_names, people_roles
 
     named = {"lease": who.lease, "service": f"{who.name}:http"}
     match output:
-        case "yaml":
+        case Output.YAML:
             import yaml
 
             print_text(yaml.safe_dump_all(people_roles(who.name, **named), sort_keys=False, width=120))
-        case "json":
+        case Output.JSON:
             print_json(PEOPLE)
-        case "table":
+        case Output.NAME:
+            print_names(f"{who.name}-{role.name}" for role in PEOPLE)
+        case _:
             for role in PEOPLE:
                 rows = [
                     (one.resource, ", ".join(one.verbs), names(object_names(one, **named)), one.why)
@@ -92,5 +96,3 @@ def _print_people(who: Account, output: str) -> None:
                 ]
                 print_table((f"{who.name}-{role.name}", "verbs", "only", "why"), rows)
                 print_note(role.equals)
-        case _:
-            raise typer.BadParameter("must be table, json or yaml", param_hint="--output")

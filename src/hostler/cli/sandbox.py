@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostler.cli import flags
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table, print_text
+from hostler.cli.columns import Cell, Tone
+from hostler.cli.listing import Column, Listed, Table, View, show_list, takes_view
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_note, print_table, print_text
 from hostler.errors import Complaint, Exit
 
 if TYPE_CHECKING:
@@ -110,11 +112,12 @@ def up(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was started is ended
     with _progress() as progress:
         box = Sandbox.up(dir, options, progress, asked=_given(context))
-    if output is Output.JSON:
-        print_json({"news": box.news, "seconds": box.timings, **_describe(box)})
-        return
-    print_note(box.news)
-    print_text(_what_next(box, dir))
+
+    def show() -> None:
+        print_note(box.news)
+        print_text(_what_next(box, dir))
+
+    print_answer({"news": box.news, "seconds": box.timings, **_describe(box)}, output, show, names=box.part_names)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -142,26 +145,49 @@ def down(
     ended = [part.name for part in box.status() if part.alive]
     box.down(keep=keep)
     left = f"Its data is kept in {box.layout.root}." if keep else "Nothing is left of it."
-    if output is Output.JSON:
-        print_json({"ended": ended, "kept": keep})
-    else:
-        print_note(f"Ended {', '.join(ended) or 'nothing: no part was alive'}. {left}")
+    said = f"Ended {', '.join(ended) or 'nothing: no part was alive'}. {left}"
+    print_answer({"ended": ended, "kept": keep}, output, lambda: print_note(said), names=ended)
+
+
+def _alive_cell(part: PartStatus) -> Cell:
+    return Cell("yes", Tone.GOOD) if part.alive else Cell("no", Tone.BAD)
+
+
+PARTS: Table[PartStatus] = Table(
+    name=lambda part: part.name,
+    columns=(
+        Column("part", lambda part: part.name, needed=True),
+        Column("alive", _alive_cell, needed=True),
+        Column("pid", lambda part: str(part.pid or "-"), order=4, sort=lambda part: part.pid),
+        Column("port", lambda part: str(part.port or "-"), order=5, sort=lambda part: part.port or 0),
+        Column("memory", lambda part: f"{part.rss / 2**20:.0f} MiB" if part.alive else "-", order=3, ages=True,
+               sort=lambda part: -part.rss),
+        Column("cpu", lambda part: f"{part.cpu_seconds:.1f} s" if part.alive else "-", order=2, ages=True,
+               sort=lambda part: -part.cpu_seconds),
+        Column("log", lambda part: part.log, order=1, least=20, keep_end=True),
+    ),
+)  # fmt: skip
 
 
 @app.command()
-def status(dir: Dir = HERE, output: OutputFlag = Output.TABLE) -> None:
+@takes_view(PARTS.words)
+def status(view: View, dir: Dir = HERE) -> None:
     """Show each part: alive or not, process, port, memory. For a dead one the end of its log, and exit code 1."""
     from hostler.sandbox import Sandbox
 
-    box = Sandbox.open(dir)
-    parts = box.status()
-    if output is Output.JSON:
-        print_json({**_describe(box), "parts": parts})
-    else:
-        print_table(("part", "alive", "pid", "port", "memory", "cpu", "log"), [_row(part) for part in parts])
-        for part in parts:
-            if not part.alive:
-                print_note(f"\n{part.name} is dead. The end of {part.log}:\n{part.last_lines or '(empty)'}")
+    parts: list[PartStatus] = []
+
+    def look() -> Listed[PartStatus]:
+        nonlocal parts
+        box = Sandbox.open(dir)
+        parts = list(box.status())
+        dead = [
+            f"\n{part.name} is dead. The end of {part.log}:\n{part.last_lines or '(empty)'}"
+            for part in parts if not part.alive
+        ]  # fmt: skip
+        return Listed(parts, data=lambda shown: {**_describe(box), "parts": shown}, after=dead)
+
+    show_list(view, look, PARTS)
     if not all(part.alive for part in parts):
         raise typer.Exit(Exit.FAILED)
 
@@ -187,10 +213,7 @@ def build(
         built = {program: str(ensure(program, progress, force=force)) for program in (*PROGRAMS, *wanted)}
         if "capi" in wanted:
             components(progress)
-    if output is Output.JSON:
-        print_json(built)
-    else:
-        print_table(("program", "file"), list(built.items()))
+    print_answer(built, output, lambda: print_table(("program", "file"), list(built.items())), names=built)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -235,11 +258,10 @@ def workload(
 
     box, other = Sandbox.open(dir), Sandbox.open(source)
     secrets = connect_workload(box, other, namespace, cluster)
-    if output is Output.JSON:
-        print_json({"cluster": cluster, "namespace": namespace, "workload": str(other.layout.root), "secrets": secrets})
-    else:
-        written = " and ".join(secrets)
-        print_note(f"{namespace}/{cluster} has its workload cluster in {other.layout.root}; wrote secrets {written}.")
+    written = " and ".join(secrets)
+    said = f"{namespace}/{cluster} has its workload cluster in {other.layout.root}; wrote secrets {written}."
+    data = {"cluster": cluster, "namespace": namespace, "workload": str(other.layout.root), "secrets": secrets}
+    print_answer(data, output, lambda: print_note(said), names=secrets)
 
 
 def _open_for(context: typer.Context, dir: Path) -> Sandbox | None:
@@ -337,13 +359,15 @@ def fault(
     else:
         wanted = {"method": method, "fault": fault, "vm": vm, "host": host, "times": times, "delaySeconds": delay}
         answer = box.control("POST", "/faults", {**wanted, "asTask": as_task})
-    if output is Output.JSON:
-        print_json(answer)
-    elif not answer["faults"]:
-        print_note("No call will fail.")
-    else:
-        rows = [_fault_row(one) for one in answer["faults"]]
-        print_table(("method", "fault", "only for", "times left", "seen", "comes"), rows)
+    rows = [_fault_row(found) for found in answer["faults"]]
+
+    def show() -> None:
+        if rows:
+            print_table(("method", "fault", "only for", "times left", "seen", "comes"), rows)
+        else:
+            print_note("No call will fail.")
+
+    print_answer(answer, output, show, names=[row[0] for row in rows])
 
 
 def _fault_row(one: dict[str, Any]) -> tuple[str, ...]:
@@ -384,11 +408,10 @@ def recover(
 
 
 def _answer(answer: dict[str, Any], sentence: str, output: Output) -> None:
-    if output is Output.JSON:
-        print_json(answer)
-    else:
-        tasks = answer.get("task") or ", ".join(answer.get("tasks", []))
-        print_note(f"{sentence}{f' ({tasks})' if tasks else ''}.")
+    tasks = [answer["task"]] if answer.get("task") else list(answer.get("tasks", []))
+    shown = ", ".join(tasks)
+    said = f"{sentence}{f' ({shown})' if shown else ''}."
+    print_answer(answer, output, lambda: print_note(said), names=tasks)
 
 
 def _absolute(fleet: str | None) -> str | None:
@@ -422,18 +445,6 @@ def _what_next(box: Sandbox, dir: Path) -> str:
     if box.state.has_vcenter:
         lines.append(f"hostler sandbox maintenance{named} enter HOST    # the login is in {box.layout.vcenter}")
     return "\n".join([*lines, f"hostler sandbox down{named}"])
-
-
-def _row(part: PartStatus) -> tuple[str, ...]:
-    return (
-        part.name,
-        "yes" if part.alive else "NO",
-        str(part.pid or "-"),
-        str(part.port or "-"),
-        f"{part.rss / 1e6:.0f} MB" if part.alive else "-",
-        f"{part.cpu_seconds:.1f} s" if part.alive else "-",
-        part.log,
-    )
 
 
 class _Bar:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostler.cli import flags
-from hostler.cli.printing import Output, OutputFlag, print_json, print_note, print_table
+from hostler.cli.listing import Column, Listed, Table, View, age_of, show_list, takes_view
+from hostler.cli.printing import Output, OutputFlag, print_answer, print_note, print_table
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import NAMESPACE
 from hostler.settings.model import Settings
@@ -33,9 +34,24 @@ def group() -> None:
     """See which certificate each vCenter is recognised by, and accept another one."""
 
 
+TRUSTED: Table[Entry] = Table(
+    name=lambda entry: entry.vcenter,
+    columns=(
+        Column("vcenter", lambda entry: entry.vcenter, needed=True),
+        Column("recognised by", lambda entry: _recognised_by(entry), needed=True, least=20, wrap=True),
+        Column("accepted by", lambda entry: entry.by, order=3),
+        Column("since", lambda entry: age_of(entry.since, time.time()), order=4, ages=True,
+               sort=lambda entry: entry.since),
+        Column("since at", lambda entry: entry.since, wide=True),
+        Column("first seen sha-256", lambda entry: entry.sha256, order=1),
+    ),
+)  # fmt: skip
+
+
 @app.command()
 @flags.takes(*flags.CLUSTER)
-def show(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
+@takes_view(TRUSTED.words)
+def show(settings: Settings, view: View) -> None:
     """List what every vCenter is recognised by: its CA or its certificate, since when, and who accepted it.
 
     Reads Secret hostler-vcenter-trust in the operator's namespace; you need `get` on it. What a setting decides
@@ -47,24 +63,26 @@ def show(settings: Settings, output: OutputFlag = Output.TABLE) -> None:
     from hostler.safety.vcenter_trust import read_trusted
     from hostler.vsphere.pins import NotAnEntry, read_entry
 
-    found = ask_cluster(settings, lambda client: read_trusted(client, settings[NAMESPACE]))
-    entries: list[Entry] = []
-    broken: dict[str, str] = {}
-    for key, data in sorted(found.items()):
-        try:
-            entries.append(read_entry(data))
-        except NotAnEntry as error:
-            broken[key] = str(error)
-    if output is Output.JSON:
-        print_json({"trusted": entries, "unreadable": broken})
-        return
-    for key, why in broken.items():
-        print_note(f"The entry {key} cannot be used: {why}. `hostler vcenter trust` writes it again.")
-    if entries:
-        rows = [(one.vcenter, _recognised_by(one), one.sha256, one.by, one.since) for one in entries]
-        print_table(("vcenter", "recognised by", "first seen sha-256", "accepted by", "since"), rows)
-    elif not broken:
-        print_note(f"Nothing is remembered of any vCenter in namespace {settings[NAMESPACE]}.")
+    def look() -> Listed[Entry]:
+        entries: list[Entry] = []
+        broken: dict[str, str] = {}
+        found = ask_cluster(settings, lambda client: read_trusted(client, settings[NAMESPACE]))
+        for key, data in sorted(found.items()):
+            try:
+                entries.append(read_entry(data))
+            except NotAnEntry as error:
+                broken[key] = str(error)
+        return Listed(
+            entries,
+            data=lambda shown: {"trusted": shown, "unreadable": broken},
+            notes=[
+                f"The entry {key} cannot be used: {why}. `hostler vcenter trust` writes it again."
+                for key, why in broken.items()
+            ],
+            nothing="" if broken else f"Nothing is remembered of any vCenter in namespace {settings[NAMESPACE]}.",
+        )
+
+    show_list(view, look, TRUSTED)
 
 
 @app.command()
@@ -119,10 +137,8 @@ def trust(
         raise Complaint("Nothing was changed.", code=Exit.REFUSED)
     entry = Entry(name, wanted) if seen is None else make_entry(name, seen.leaf, _pin(*where, seen))
     entry = ask_cluster(settings, lambda client: _accept(client, settings[NAMESPACE], entry_key(*where), entry))
-    if output is Output.JSON:
-        print_json(entry)
-    else:
-        print_note(f"vCenter {name} is recognised by {_recognised_by(entry)} from now on; the operator connects soon.")
+    said = f"vCenter {name} is recognised by {_recognised_by(entry)} from now on; the operator connects soon."
+    print_answer(entry, output, lambda: print_note(said), names=(name,))
 
 
 async def _accept(client: Client, namespace: str, key: str, entry: Entry) -> Entry:
@@ -153,8 +169,9 @@ def _recognised_by(entry: Entry) -> str:
 
 
 def _print_certificate(name: str, lines: list[tuple[str, str]], output: Output) -> None:
-    if output is Output.JSON:
-        print_json({"vcenter": name, **{title.replace(" ", "_"): text for title, text in lines}})
+    if output.is_data or output is Output.NAME:
+        shown = {"vcenter": name, **{title.replace(" ", "_"): text for title, text in lines}}
+        print_answer(shown, output, lambda: None, names=(name,))
         return
     print_table(("", ""), lines)
     print_note(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hostler.cli.printing import print_note
+from collections.abc import Sequence
+
+from hostler.cli.printing import Output, print_answer, print_note
 from hostler.errors import Complaint, Exit
 from hostler.settings.foundation import OPERATOR
 from hostler.settings.model import Settings
@@ -32,3 +34,10 @@ def refuse_while_on(settings: Settings, capability: str, *, yes: bool) -> None:
             "chart.",
             code=Exit.REFUSED,
         )
+
+
+def print_done(done: Sequence[str], output: Output, *, nothing: str) -> None:
+    """What was taken back; `nothing`: what is said where there was nothing to take back."""
+    from hostler.cli.answers import Withdrawn
+
+    print_answer(Withdrawn(tuple(done)), output, lambda: print_note("Done." if done else nothing), names=done)

@@ -151,6 +151,7 @@ class IngressLine(msgspec.Struct, rename="camel", frozen=True):
     pods: tuple[str, ...]
     state: str
     wildcard: str = ""
+    namespace: str = ""
 
 
 async def status_of(client: Client, *, resolving: bool, named: tuple[str, ...] = ()) -> list[IngressLine]:
@@ -215,6 +216,7 @@ async def _router(view: View, controller: IngressController, resolving: bool) ->
         pods=_pods(view, facts.pods, placed),
         state=_state(controller),
         wildcard=facts.pointing.why if facts.pointing is not None else "",
+        namespace=CONTROLLERS_IN,
     )
 
 
@@ -237,6 +239,7 @@ def _workload(view: View, asked: IngressWorkload, named: tuple[str, ...]) -> Ing
         replicas=f"{available} of {wanted}",
         pods=_pods(view, pods_of_workload(view.pods, current), placed),
         state=state,
+        namespace=asked.namespace,
     )
 
 

@@ -36,9 +36,9 @@ class Capacity(msgspec.Struct, rename="camel", frozen=True):
     limits: dict[str, int]
 
 
-async def list_hosts(client: Client, namespace: str | None = None) -> list[HostLine]:
+async def list_hosts(client: Client, namespace: str | None = None, labels: str = "") -> list[HostLine]:
     try:
-        found = await client.list(metal3.BARE_METAL_HOST, namespace, type=BareMetalHost)
+        found = await client.list(metal3.BARE_METAL_HOST, namespace, type=BareMetalHost, labels=labels)
     except NotFound:
         raise Complaint(
             "There are no BareMetalHosts in this cluster: the kind is not installed.",

@@ -126,6 +126,7 @@ class ScopeLine(msgspec.Struct, rename="camel", frozen=True):
     way: str
     may_run_on: tuple[str, ...] = ()
     kept_off: tuple[str, ...] = ()
+    namespace: str = ""  # empty: of any
 
     @property
     def may_run_words(self) -> str:
@@ -205,7 +206,7 @@ def _line(scope: Scope, in_force: Collection[str]) -> ScopeLine:
     way = str(Way.POLICY) if by_policy else str(Way.APPLY) if scope.state is State.IN_PLACE else "none yet"
     return ScopeLine(
         key_of_target(target), target.platform, describe_rule(target), scope.state, scope.why, way, scope.eligible,
-        scope.kept_off,
+        scope.kept_off, target.namespace,
     )  # fmt: skip
 
 

@@ -33,10 +33,10 @@ class Line(msgspec.Struct, rename="camel", frozen=True):
     message: str
 
 
-async def list_lines(client: Client, namespace: str | None = None) -> list[Line]:
+async def list_lines(client: Client, namespace: str | None = None, labels: str = "") -> list[Line]:
     """Every Agent that reclaim has to do with: in a cluster, on its way out of one, or back in discovery."""
     try:
-        found = await client.list(AGENT, namespace, type=Agent)
+        found = await client.list(AGENT, namespace, type=Agent, labels=labels)
     except NotFound:
         raise Complaint(
             "There are no Agents in this cluster: the kind is not installed.",
@@ -63,17 +63,16 @@ def line_of(agent: Agent) -> Line:
     )
 
 
-async def find_agent(client: Client, name: str) -> Agent:
-    """The Agent of this name, NAMESPACE/NAME or a name that is unique."""
+async def find_agent(client: Client, name: str, within: str = "") -> Agent:
+    """The Agent of this name, NAMESPACE/NAME or a name that is unique, everywhere or `within` one namespace."""
     namespace, slash, rest = name.partition("/")
     if slash:
         try:
             return await client.get(AGENT, rest, namespace, type=Agent)
         except NotFound:
             raise Complaint(f"There is no Agent {name}.", hint=_LIST, code=Exit.REFUSED) from None
-    found = [
-        agent for agent in await client.list(AGENT, type=Agent) if name in (agent.metadata.name, agent.spec.hostname)
-    ]
+    agents = await client.list(AGENT, within or None, type=Agent)
+    found = [agent for agent in agents if name in (agent.metadata.name, agent.spec.hostname)]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -84,7 +83,7 @@ async def find_agent(client: Client, name: str) -> Agent:
     )
 
 
-_LIST = "`hostler reclaim status` lists them."
+_LIST = "`hostler reclaim status -A` lists them."
 
 
 async def start_reclaim(client: Client, agent: Agent, *, whole_cluster: str = "") -> str:

@@ -625,7 +625,7 @@ def test_what_people_see(world: World, sandbox: Sandbox, running: Running, event
     world.make_machines("m1", spec={"hostSelector": {"matchLabels": {"rack": "2"}}})
     eventually(lambda: "another consumer" in world.condition("m1").get("message", ""), 60, "it waits")
     assert world.host("h4")["spec"]["consumerRef"] == claim
-    listed = hostler(sandbox.kubeconfig, "metal", "hosts", "--in", world.namespace)
+    listed = hostler(sandbox.kubeconfig, "metal", "hosts", "-n", world.namespace)
     assert listed.returncode == 0, listed.stderr
     assert f"{world.namespace}/h1" in listed.stdout
     assert "available" in listed.stdout
