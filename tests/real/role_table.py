@@ -62,11 +62,11 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("create fleets.hostler.dev", "get configmaps", "create secrets"),
     ),
     ("join approve", "CSR --yes", (*["get certificatesigningrequests.certificates.k8s.io"] * 2, YES)),
-    ("metal hosts", "", (*["list baremetalhosts.metal3.io"] * 2, YES)),
+    ("metal hosts", "-A", (*["list baremetalhosts.metal3.io"] * 2, YES)),
     ("metal capacity", "SPACE/t", (*["get metal3machinetemplates.infrastructure.cluster.x-k8s.io"] * 2, YES)),
     ("metal takeover", "--check", (*["list baremetalhosts.metal3.io"] * 2, YES)),
     ("metal withdraw", "--yes", (*["list baremetalhosts.metal3.io"] * 2, YES)),
-    ("reclaim status", "", (*["list agents.agent-install.openshift.io"] * 2, YES)),
+    ("reclaim status", "-A", (*["list agents.agent-install.openshift.io"] * 2, YES)),
     ("reclaim start", "SPACE/installed --yes", (*["get agents.agent-install.openshift.io"] * 2, YES)),
     ("reclaim cancel", "SPACE/leaving", (*["get agents.agent-install.openshift.io"] * 2, YES)),
     ("reclaim retry", "SPACE/failed", (*["get agents.agent-install.openshift.io"] * 2, YES)),
@@ -107,7 +107,7 @@ def outcome(code: int, out: str, err: str) -> str:
         return YES
     # `bundle` keeps what it may read. `doctor` ends with 1 when it finds a problem, and here it always does: the
     # account of an operator in a test has another name than the chart's.
-    if code == Exit.OK or said.startswith("LEVEL"):
+    if code == Exit.OK or said.startswith(("LEVEL", "[")):
         return YES if code == Exit.FAILED and missing is None else PARTLY
     return f"{code}: {said}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -38,6 +39,7 @@ from hostler.cli.printing import print_note, print_text
 from hostler.errors import Exit
 from hostler.safety.switches import load_part
 
+_PHRASES = re.compile("Value error, |Input should")
 app = typer.Typer(
     name="hostler",
     help="Looks after the hosts under Kubernetes clusters for their whole life.",
@@ -122,7 +124,8 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def _usage(error: TyperException) -> int:
-    message = error.format_message().replace("Value error, ", "")  # a word of the library's own library
+    # Phrases of the library's own library.
+    message = _PHRASES.sub(lambda found: "" if found[0].startswith("V") else "it must", error.format_message())
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         print_text(message)

@@ -24,7 +24,7 @@ from hostler.install.rights import Right
 from hostler.metal.kinds.webhook_objects import webhook_configurations
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
-from hostler.ship import alerts, artifact_hub, diagrams, document, issue_forms, packages, settings_page
+from hostler.ship import alerts, command_schemas, diagrams, document, packages, settings_page
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
@@ -46,6 +46,8 @@ def files(root: Path) -> Iterator[tuple[Path, str]]:
         yield root / ".github/ISSUE_TEMPLATE" / name, text
     yield root / "chart/values.schema.json", json.dumps(schema(), indent=2) + "\n"
     yield root / "chart/files/dashboard.json", json.dumps(dashboard(), indent=1) + "\n"
+    for path, text in command_schemas.files():
+        yield root / path, text
     yield root / "docs/rights.md", document.rights()
     yield root / "docs/settings.md", settings_page.markdown()
     architecture = root / "docs/architecture.md"
