@@ -147,6 +147,7 @@ def test_a_bundle_has_everything_but_the_secrets(
     assert node in parts["kubernetes/nodes.json"]
     assert node in {one["regarding"]["name"] for one in json.loads(parts["kubernetes/events.json"])["items"]}
     assert json.loads(parts["operator/status.json"])["leads"] is True
+    assert {"operator/hosts.json", "operator/operations.json", "operator/history.json"} <= set(parts)
     assert "maintenance is off" in parts["operator/maintenance.json.missing"], "what could not be had says why"
     assert "vCenter was told" in parts["kubernetes/events.json"]
     assert not [name for name, text in parts.items() if secret in text or "t-secret-" in text]

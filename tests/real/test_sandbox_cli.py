@@ -79,7 +79,10 @@ def test_a_demo_plays_its_story_and_leaves_nothing_behind_when_it_is_ended(
         demo.send_signal(signal.SIGINT)  # somebody is impatient
         assert demo.wait(timeout=120) == Exit.OK, log.read_text()[-2000:]
         assert "BackInService" in log.read_text()
-        assert "It is off until named" not in log.read_text(), "every capability is on"
+        operator = tmp_path / "demo-operator.log"
+        assert f"Its log is in {operator}" in log.read_text()
+        assert "It is off until named" not in operator.read_text(), "every capability is on"
+        assert "[warning" not in log.read_text(), "the log is in its file"
         assert hostler("status", "--dir", str(folder)).returncode == Exit.UNREACHABLE
     finally:
         demo.kill()

@@ -7,8 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
-from hostler.capabilities import read_settings
+from hostler.capabilities import BY_NAME, CAPABILITIES, read_settings
 from hostler.cli.bundle import gather, logs_of
+from hostler.cli.bundle_objects import listings_of
 from hostler.explain.wire import VERSION_HEADER
 from tests.unit.answering import answering
 
@@ -87,6 +88,23 @@ def test_a_bundle_lacks_only_what_should_be_there() -> None:
         *(f"kubernetes/{name}.json" for name in ("nodes", "deployments", "pods", "events-here", "events")), "logs.txt",
     ]  # fmt: skip
     may_not_exist = {f"kubernetes/{name}.json" for name in ("fleet", "pauses", "lease", "stopped-vms")}
-    assert lacking(404, "NotFound", on=False) == always
-    assert lacking(404, "NotFound", on=True) == [*always, "operator/maintenance.json"]
-    assert set(lacking(403, "Forbidden", on=False)) == {*always, *may_not_exist}, "a right that is missing is no excuse"
+    asked = [f"operator/{name}.json" for name in ("hosts", "operations", "history")]
+    assert lacking(404, "NotFound", on=False) == [*always, *asked]
+    assert lacking(404, "NotFound", on=True) == [*always, "operator/maintenance.json", *asked]
+    forbidden = set(lacking(403, "Forbidden", on=False))
+    assert forbidden == {*always, *may_not_exist, *asked}, "a right that is missing is no excuse"
+    assert {"objects/machines.cluster.x-k8s.io.json"} <= set(lacking(403, "Forbidden", on=True)) - forbidden
+
+
+def test_a_bundle_has_the_kinds_of_what_is_on_and_no_secrets() -> None:
+    metal = {listing.resource for listing in listings_of({"metal"}, "h")}
+    assert {"baremetalhosts.metal3.io", "metal3machines.infrastructure.cluster.x-k8s.io"} <= metal
+    every = listings_of(BY_NAME, "h")
+    assert {"agents.agent-install.openshift.io", "certificatesigningrequests.certificates.k8s.io"} <= {
+        listing.resource for listing in every
+    }
+    assert "secrets" not in {listing.resource for listing in every}
+    assert len({listing.file for listing in every}) == len(every)
+    for one in CAPABILITIES:
+        if not one.always:
+            assert listings_of({one.name}, "h"), f"{one.name} has objects"

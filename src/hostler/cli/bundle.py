@@ -1,4 +1,4 @@
-"""`hostler bundle`: everything somebody else needs to understand a problem, in one file, without secrets."""
+"""`hostler bundle`: everything that others need to understand a problem, in one file, without secrets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 import typer
 
 from hostler import __version__
+from hostler.capabilities import BY_NAME
 from hostler.cli import flags
 from hostler.cli.explain import ASKING
 from hostler.cli.printing import print_note
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 LOG_LINES = 5000
-READ_API = ("status", "config", "maintenance")
+READ_API = ("config", "maintenance", "hosts", "operations", "history")
+OBJECTS = "objects/"
 # Where nothing was configured or ever stopped, and no operator has led, none of these is there.
 MAY_NOT_EXIST = frozenset(f"kubernetes/{name}.json" for name in ("fleet", "pauses", "lease", "stopped-vms"))
 
@@ -42,7 +45,7 @@ def bundle(
         bool, typer.Option("--partial", help="Exit with 0 also where a part could not be read.")
     ] = False,
 ) -> None:
-    """Write a support archive: status, settings, nodes, events, lease and logs, with every secret removed.
+    """Write a support archive: status, settings, objects of what is on, events and logs, with every secret removed.
 
     What could not be read is named in it, with the reason. If a part is missing that should be there, the archive is
     written all the same and the exit code is 1. Look through it before you send it.
@@ -95,19 +98,26 @@ async def gather(client: Client, settings: Settings) -> tuple[dict[str, Any], li
     """
     parts: dict[str, Any] = {"about.json": {"version": __version__, "made": time.strftime("%FT%TZ", time.gmtime())}}
     missing: dict[str, Exception] = {}
-    for name, look in _looks(client, settings):
-        try:
-            parts[name] = await look()
-        except Complaint as complaint:
-            missing[name] = complaint
-            parts[f"{name}.missing"] = complaint.sentence
-        except Exception as error:  # noqa: BLE001  # one part that fails must not cost the others
-            missing[name] = error
-            parts[f"{name}.missing"] = f"{type(error).__name__}: {error}"
+
+    async def keep(looks: Iterator[tuple[str, Callable[[], Awaitable[Any]]]]) -> None:
+        for name, look in looks:
+            try:
+                parts[name] = await look()
+            except Complaint as complaint:
+                missing[name] = complaint
+                parts[f"{name}.missing"] = complaint.sentence
+            except Exception as error:  # noqa: BLE001  # one part that fails must not cost the others
+                missing[name] = error
+                parts[f"{name}.missing"] = f"{type(error).__name__}: {error}"
+
+    await keep(_looks(client, settings))
     first = next((error for error in missing.values() if not isinstance(error, Complaint)), None)
     if first is not None and not any(name.endswith(".json") for name in parts if "/" in name):
         raise first
-    on = _switched_on(parts.get("operator/status.json"))
+    status = parts.get("operator/status.json")
+    on = _switched_on(status)
+    # Without an operator nobody says what is on: then whatever of any capability is there.
+    await keep(_object_looks(client, settings, on if status else frozenset(BY_NAME)))
     return parts, [name for name, error in missing.items() if not _may_lack(name, error, on)]
 
 
@@ -117,7 +127,7 @@ def _may_lack(name: str, error: Exception, on: frozenset[str]) -> bool:
 
     if name == "operator/maintenance.json":
         return "maintenance" not in on
-    return name in MAY_NOT_EXIST and isinstance(error, NotFound)
+    return (name in MAY_NOT_EXIST or name.startswith(OBJECTS)) and isinstance(error, NotFound)
 
 
 def _switched_on(status: Any) -> frozenset[str]:
@@ -154,8 +164,17 @@ def _looks(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
     yield "kubernetes/events.json", read(f"/apis/events.k8s.io/v1/events?fieldSelector={selector}")
     yield "kubernetes/stopped-vms.json", read(f"/api/v1/namespaces/{namespace}/configmaps/hostler-stopped-vms")
     yield "logs.txt", lambda: logs_of(client, namespace)
-    for word in READ_API:
-        yield f"operator/{word}.json", ask(f"/v1/{word}")
+    for name in ("status", *READ_API):
+        yield f"operator/{name}.json", ask(f"/v1/{name}")
+
+
+def _object_looks(
+    client: Client, settings: Settings, on: Collection[str]
+) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:
+    from hostler.cli.bundle_objects import listings_of, read_objects
+
+    for listing in listings_of(on, settings[NAMESPACE]):
+        yield listing.file, partial(read_objects, client, listing)
 
 
 async def logs_of(client: Client, namespace: str) -> str:

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hostler.cli.columns import Column, fit, terminal_width
 from hostler.cli.printing import print_note
 from hostler.errors import Complaint, Exit
 
@@ -31,25 +33,24 @@ app = typer.Typer()
 # In the sandbox nobody else can hold a lease, so the demo need not wait the usual quarter of a minute for it.
 LEASE = {"HOSTLER_LEASE_DURATION_SECONDS": "4", "HOSTLER_LEASE_RENEW_SECONDS": "3", "HOSTLER_LEASE_RETRY_SECONDS": "1"}
 HERE = Path(".sandbox/demo")
+LAST_LINES = 10  # of the log of an operator that ended
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CRDS = ("agents", "capi", "metal3")
 FLEET = "apiVersion: hostler.dev/v1alpha1\nkind: Fleet\nmetadata: {name: cluster}\nspec: {}\n"
 
-NEXT = """
-The page, every host live in your browser: {page}
-What to try next, in another terminal:
-  export {exports}
-  {hostler} status                              what is on, who leads, what the ceiling leaves
-  {hostler} explain node/gpu-1                  every rule with its facts
-  {hostler} plan node/metal-0                   what a drain would do, pod by pod
-  {hostler} drain metal-0 --timeout 30  and see the budget that blocks it, by name
-  {hostler} pause --why "lunch"                 the stop button; `resume` lets it go on
-  {hostler} maintenance plan esx1               what would happen if that ESXi host entered maintenance now
-  {hostler} metal hosts                         every bare metal host: whose it is, or why it is not available
-  {hostler} sandbox maintenance enter esx1      and let it; watch with `{hostler} maintenance status --watch`
-  {hostler} sandbox --help                      the sandbox is yours: kill parts of it, too
-Ctrl-C ends the operator and the sandbox.
-"""
+# What to try after the story, and what it shows. HOSTLER stands for how the program is called there.
+NEXT = (
+    ("HOSTLER status", "what is on, who leads, what the ceiling leaves"),
+    ("HOSTLER hosts --watch", "every host, live"),
+    ("HOSTLER explain node/gpu-1", "every rule with its facts"),
+    ("HOSTLER plan node/metal-0", "what a drain would do, pod by pod"),
+    ("HOSTLER drain metal-0 --timeout 30s", "and see the budget that blocks it, by name"),
+    ('HOSTLER pause --why "lunch"', "the stop button; `resume` lets it go on"),
+    ("HOSTLER maintenance plan esx1", "what would happen if that ESXi host entered maintenance now"),
+    ("HOSTLER metal hosts -A", "every bare metal host: whose it is, or why it is unavailable"),
+    ("HOSTLER sandbox maintenance enter esx1", "and let it; watch with `HOSTLER maintenance status --watch`"),
+    ("HOSTLER sandbox --help", "the sandbox is yours: kill parts of it, too"),
+)
 
 
 @app.command()
@@ -68,7 +69,7 @@ def demo(
     from hostler.sandbox.build import Lines
 
     dir = dir or HERE
-    _nobody_there(dir)
+    _refuse_running_sandbox(dir)
     for number in ENDINGS:  # a terminal that is closed leaves no sandbox behind
         signal.signal(number, signal.default_int_handler)
     print_note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
@@ -84,8 +85,8 @@ def demo(
             box.down()
 
 
-def _nobody_there(dir: Path) -> None:
-    """A sandbox that runs already is somebody's; the demo would end it at its own end."""
+def _refuse_running_sandbox(dir: Path) -> None:
+    """A sandbox that runs already is in use; the demo would end it at its own end."""
     from hostler.sandbox import Sandbox
 
     try:
@@ -115,7 +116,8 @@ def _play(box: Sandbox, once: bool) -> None:
         "HOSTLER_SANDBOX_DIR": str(box.layout.root),
     }
     hub = {"HOSTLER_HUB_ADDRESS": f"127.0.0.1:{_free_port()}"}
-    stage = Stage({**os.environ, **known, **LEASE, **_vcenter(box), **hub}, address)
+    log = box.layout.root.parent / f"{box.layout.root.name}-operator.log"  # the sandbox takes its own folder away
+    stage = Stage({**os.environ, **known, **LEASE, **_vcenter(box), **hub}, address, log)
     _add_metal(box)
     stage.kubectl("create", "namespace", "hostler", again=True)
     stage.hostler("crds", "--apply")
@@ -124,11 +126,21 @@ def _play(box: Sandbox, once: bool) -> None:
         _story(stage)
         if once:
             return
-        exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in known.items())
-        print_note(
-            NEXT.format(page=stage.page, exports=exports, hostler=".venv/bin/hostler" if _checkout() else "hostler")
-        )
+        _print_next(stage, known)
         stage.wait()
+
+
+def _print_next(stage: Stage, known: dict[str, str]) -> None:
+    program = ".venv/bin/hostler" if _checkout() else "hostler"
+    stage.tell(f"The page, every host live in your browser: {stage.page}")
+    stage.tell("What to try next, in another terminal:")
+    for name, value in known.items():
+        print_note(f"export {name}={shlex.quote(value)}")
+    rows = [(command.replace("HOSTLER", program), f"# {what.replace('HOSTLER', 'hostler')}") for command, what in NEXT]
+    columns = (Column("", needed=True), Column("", least=24, needed=True, below=True, wrap=True))
+    for line in fit(columns, rows, terminal_width()):
+        print_note(line)
+    stage.tell("Ctrl-C ends the operator and the sandbox.")
 
 
 def _add_metal(box: Sandbox) -> None:
@@ -159,9 +171,9 @@ def _story(stage: Stage) -> None:
     stage.tell("This is the fleet it looks after:")
     stage.kubectl("get", "nodes", "-o", "custom-columns=NODE:.metadata.name,PROVIDER:.spec.providerID")
     stage.hostler("status")
-    stage.tell("Somebody holds a node. It is cordoned, and the node says by whom and why.")
+    stage.tell("A colleague holds a node. It is cordoned, and the node says by whom and why.")
     stage.hostler("hold", "gpu-0", "--why", "fan 3 is being replaced")
-    stage.tell("A colleague uncordons it by hand. The operator insists, once, and says so in an Event.")
+    stage.tell("Another one uncordons it by hand. The operator insists, once, and says so in an Event.")
     stage.kubectl("uncordon", "gpu-0")
     stage.until("gpu-0 is cordoned again", lambda: _unschedulable(stage, "gpu-0"))
     stage.hostler("explain", "node/gpu-0")
@@ -224,9 +236,10 @@ def _checkout() -> bool:
 class Stage:
     """Where the story plays: commands that are printed before they run, and the operator in the background."""
 
-    def __init__(self, env: dict[str, str], address: str) -> None:
+    def __init__(self, env: dict[str, str], address: str, log: Path) -> None:
         self._env = env
         self._address = address
+        self._log = log
         self._operator: subprocess.Popen[bytes] | None = None
 
     @property
@@ -234,7 +247,10 @@ class Stage:
         return f"http://{self._address}/"
 
     def tell(self, sentence: str) -> None:
-        print_note(f"\n# {sentence}")
+        print_note("")
+        width = terminal_width() or 120
+        for line in textwrap.wrap(sentence, max(20, width - 2), break_long_words=False, break_on_hyphens=False):
+            print_note(f"# {line}")
 
     def hostler(self, *words: str, may_fail: bool = False) -> None:
         self._run("hostler", [sys.executable, "-m", "hostler", *words], may_fail=may_fail)
@@ -251,14 +267,18 @@ class Stage:
 
     @contextmanager
     def operator(self) -> Iterator[None]:
-        """The operator for as long as the block lasts; its log goes to this terminal."""
+        """The operator for as long as the block lasts; its log goes into a file, for the story is told here."""
         from hostler.capabilities import OPTIONAL_NAMES
 
         words = ["run", "--only", ",".join(OPTIONAL_NAMES), "--log-format", "console", "--http-address", self._address]
         command = [sys.executable, "-m", "hostler", *words]
         print_note(f"\n$ hostler {' '.join(words)} &")
-        # In a session of its own: Ctrl-C is for us, and we end the operator in good order.
-        self._operator = subprocess.Popen(command, env=self._env, start_new_session=True, stdout=sys.stderr)
+        print_note(f"Its log is in {self._log}")
+        with self._log.open("w") as log:
+            # In a session of its own: Ctrl-C is for us, and we end the operator in good order.
+            self._operator = subprocess.Popen(
+                command, env=self._env, start_new_session=True, stdout=log, stderr=subprocess.STDOUT
+            )
         try:
             yield
         finally:
@@ -284,9 +304,11 @@ class Stage:
         end = time.monotonic() + seconds
         while not look():
             if self._operator is not None and self._operator.poll() is not None:
-                raise Complaint(f"The operator ended with code {self._operator.returncode}; its last lines are above.")
+                raise self._ended(self._operator.returncode)
             if time.monotonic() > end:
-                raise Complaint(f"Not within {seconds:.0f} s: {what}.", hint="The operator's lines above may say why.")
+                raise Complaint(
+                    f"Not within {seconds:.0f} s: {what}.", hint=f"The operator's log may say why: {self._log}"
+                )
             time.sleep(0.2)
 
     def wait(self) -> None:
@@ -295,7 +317,12 @@ class Stage:
             code = self._operator.wait()
         except KeyboardInterrupt:
             return
-        raise Complaint(f"The operator ended by itself with code {code}; its last lines are above.")
+        raise self._ended(code)
+
+    def _ended(self, code: int) -> Complaint:
+        last = "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
+        print_note(last)
+        return Complaint(f"The operator ended with code {code}; its last lines are above.", hint=f"See {self._log}")
 
     def _run(self, name: str, command: list[str], *, given: str | None = None, may_fail: bool = False) -> None:
         words = command[3:] if name == "hostler" else command[2:]
