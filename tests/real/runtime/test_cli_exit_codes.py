@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
+from hostler.cli.main import execute
 from hostler.errors import Exit
 from hostler.sandbox import Sandbox
 from tests.real.conftest import Eventually
 from tests.real.draining import bare, budget, pods_on
-from tests.real.operating import hostler
+from tests.real.operating import environment, hostler
 
 MakeNode = Callable[..., str]
 # The row; what is done before; what is asked; the code. NODE is a node of the test's own, NOWHERE has no operator.
@@ -75,3 +77,66 @@ def test_the_table_is_the_one_of_the_docs() -> None:
     page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text().splitlines()
     head = page.index("| what happened | code |")
     assert page[head + 2 : head + 3 + len(ROWS)] == [*(f"| {row} | {int(code)} |" for row, _, _, code in ROWS), ""]
+
+
+# Bad inputs that only an API server can refuse; the others are in tests/unit/test_cli_bad_inputs.py. What is typed, the
+# exit code, and what the sentence names.
+REFUSED: tuple[tuple[str, Exit, str], ...] = (
+    ("explain node/nope --operator-namespace NOWHERE", Exit.REFUSED, "no node nope"),
+    ("explain vm/nope --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("plan bmh/nope --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("operations --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("operations -l a=b --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("history --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("history export --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("host nope --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("config --running --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("maintenance plan esx1 --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("drain --esxi esx1 --operator-namespace NOWHERE", Exit.UNREACHABLE, "NOWHERE"),
+    ("version --server --context nope", Exit.SETTING, "nope"),
+    ("hold nope --why x", Exit.REFUSED, "no node nope"),
+    ("hold -l none=such --why x", Exit.REFUSED, "No node matches"),
+    ("hold --rack none --why x", Exit.REFUSED, "No node matches"),
+    ("release nope neither", Exit.REFUSED, "no nodes neither and nope"),
+    ("drain nope", Exit.REFUSED, "no node nope"),
+    ("metal capacity nope", Exit.REFUSED, "default/nope"),
+    ("metal capacity nope -n NOWHERE", Exit.REFUSED, "NOWHERE/nope"),
+    ("reclaim status nope", Exit.REFUSED, "nope"),
+    ("reclaim start NOWHERE/nope --yes", Exit.REFUSED, "NOWHERE/nope"),
+    ("reclaim cancel nope -n NOWHERE", Exit.REFUSED, "nope"),
+    ("reclaim retry nope", Exit.REFUSED, "nope"),
+    ("reclaim token nope", Exit.REFUSED, "nope"),
+    ("join approve nope", Exit.REFUSED, "nope"),
+    ("platform remove-driver nope --yes", Exit.REFUSED, "nope"),
+    ("hosts --kubeconfig WRONG", Exit.REFUSED, "credentials"),
+    ("metal hosts -A --kubeconfig WRONG", Exit.REFUSED, "credentials"),
+    ("pause --why x --kubeconfig WRONG", Exit.REFUSED, "credentials"),
+)
+
+
+def test_what_the_api_server_refuses_is_one_sentence(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, for they are many: each of them as its own process would be half a minute."""
+    for name in [*os.environ]:
+        if name not in environment(sandbox.kubeconfig):
+            monkeypatch.delenv(name)
+    for name, value in environment(sandbox.kubeconfig).items():
+        monkeypatch.setenv(name, value)
+    wrong = yaml.safe_load(sandbox.kubeconfig.read_text())
+    wrong["users"] = [{"name": one["name"], "user": {"token": "nobody"}} for one in wrong["users"]]
+    (tmp_path / "wrong").write_text(yaml.safe_dump(wrong))
+    known = {"NOWHERE": f"nowhere-{os.urandom(3).hex()}", "WRONG": str(tmp_path / "wrong")}
+    failed = []
+    for typed, code, names in REFUSED:
+        for word, value in known.items():
+            typed, names = typed.replace(word, value), names.replace(word, value)
+        ended = execute(typed.split())
+        said = capsys.readouterr()
+        lines = said.err.splitlines()
+        if (
+            not (ended == code and names in said.err and lines[0].startswith("hostler: ") and len(lines) <= 4)
+            or said.out
+        ):
+            failed.append((typed, ended, said.out, said.err))
+    assert failed == []
