@@ -72,7 +72,8 @@ def demo(
     _refuse_running_sandbox(dir)
     for number in ENDINGS:  # a terminal that is closed leaves no sandbox behind
         signal.signal(number, signal.default_int_handler)
-    print_note("Starting a sandbox. The first time on a machine it is built, which takes about ten minutes.")
+    print_note("Starting a sandbox.")
+    print_note("The first time on a machine it is built, which takes about ten minutes.")
     box = Sandbox.up(dir, Options(fleet="mixed", crds=CRDS), Lines(print_note))
     print_note(box.news)
     try:
