@@ -37,7 +37,7 @@ def _hidden(name: str) -> Iterator[None]:
 
 @contextmanager
 def _no_certificates() -> Iterator[None]:
-    """OpenSSL finds no certificates at its usual places. A context made meanwhile trusts nobody."""
+    """OpenSSL finds no certificates at its usual places. A context made meanwhile trusts no server."""
     before = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     os.environ.update(dict.fromkeys(before, os.devnull))
     try:

@@ -18,7 +18,7 @@ def test_an_operator_that_does_not_answer_counts_as_gone_only_if_it_was_named_by
 ) -> None:
     """A variable may be left over from another cluster: --yes does not stand for what it names."""
     left_over = resolve({}, {OPERATOR.name: NOBODY}, table=READ)
-    with pytest.raises(Complaint, match="Whether an operator still has metal on is not known") as refused:
+    with pytest.raises(Complaint, match="Cannot tell whether an operator still has metal on") as refused:
         refuse_while_on(left_over, "metal", yes=True)
     assert (refused.value.code, "--operator URL" in (refused.value.hint or "")) == (Exit.REFUSED, True)
     refuse_while_on(left_over, "metal", yes=False)  # then a person is asked

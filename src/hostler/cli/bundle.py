@@ -82,7 +82,7 @@ def _secrets(settings: Settings) -> set[str]:
     try:
         return known | {one.login().password for one in endpoints(settings)}
     except Complaint:
-        return known  # nobody could log in with files like these, and a bundle may be wanted because of them
+        return known  # no login works with files like these, and a bundle may be wanted because of them
 
 
 def _json(data: Any) -> str:
@@ -116,7 +116,7 @@ async def gather(client: Client, settings: Settings) -> tuple[dict[str, Any], li
         raise first
     status = parts.get("operator/status.json")
     on = _switched_on(status)
-    # Without an operator nobody says what is on: then whatever of any capability is there.
+    # Without an operator it is unknown what is on: then whatever is there of any capability.
     await keep(_object_looks(client, settings, on if status else frozenset(BY_NAME)))
     return parts, [name for name, error in missing.items() if not _may_lack(name, error, on)]
 

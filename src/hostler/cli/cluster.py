@@ -30,7 +30,7 @@ def ask_cluster(settings: Settings, work: Callable[[Client], Awaitable[T]]) -> T
 
 
 def complaint_of(error: Complaint | Unreachable | WriteRefused | ApiError) -> Complaint:
-    """What a person is told of an error of the API server, or of a write that was not sent."""
+    """The complaint to show for an error of the API server, or for a write that was not sent."""
     if isinstance(error, Complaint):
         return error
     if isinstance(error, WriteRefused):

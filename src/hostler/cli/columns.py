@@ -82,10 +82,9 @@ def fit(
 
 def _under(column: Column, text: str, width: int) -> list[str]:
     indent = " " * 4
-    return textwrap.wrap(
-        f"{column.title}: {text}" if column.title else text, max(width, 2 * len(indent)), initial_indent=indent, subsequent_indent=indent,
-        break_on_hyphens=False,
-    )  # fmt: skip
+    titled = f"{column.title}: {text}" if column.title else text
+    wide = max(width, 2 * len(indent))
+    return textwrap.wrap(titled, wide, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _cell(cell: Cell | str) -> Cell:

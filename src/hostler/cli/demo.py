@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-# In the sandbox nobody else can hold a lease, so the demo need not wait the usual quarter of a minute for it.
+# No other operator can hold the lease of a sandbox, so the demo need not wait the usual 15 seconds for it.
 LEASE = {"HOSTLER_LEASE_DURATION_SECONDS": "4", "HOSTLER_LEASE_RENEW_SECONDS": "3", "HOSTLER_LEASE_RETRY_SECONDS": "1"}
 HERE = Path(".sandbox/demo")
 LAST_LINES = 10  # of the log of an operator that ended
@@ -103,7 +103,7 @@ def _refuse_running_sandbox(dir: Path) -> None:
 
 
 def _look_only() -> None:
-    """The user's own cluster: nothing is written, every decision is said once."""
+    """The user's own cluster: nothing is written, every decision is logged once."""
     print_note(f"KUBECONFIG is set: looking at that cluster ({os.environ['KUBECONFIG']}) in a dry run.")
     print_note("Nothing is written there. `hostler run` without --dry-run would act. Ctrl-C ends it.\n")
     os.execv(sys.executable, [sys.executable, "-m", "hostler", "run", "--dry-run", "--log-format", "console"])  # nosec B606 # our own program, no input

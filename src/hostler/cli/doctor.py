@@ -50,8 +50,8 @@ FINDINGS: Table[Finding] = Table(
 def doctor(settings: Settings, view: View) -> None:
     """Look at everything Hostler depends on and say what to mend. Changes nothing; exit code 1 with a problem.
 
-    Looks at the cluster, the operator, its rights and its vCenters, every node, what was begun and nobody goes on
-    with, and each vCenter that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
+    Looks at the cluster, the operator, its rights and its vCenters, every node, work that was begun and
+    left, and each vCenter that is configured here (VCENTER_HOST or VCENTERS_FILE), from this machine.
     """
     from hostler.cli.cluster import ask_cluster
     from hostler.explain.doctor import Level, examine

@@ -87,7 +87,7 @@ async def hold_nodes(
 ) -> list[Ended]:
     """Hold each node. `limit` is MAX_UNAVAILABLE as this person has set it; None goes beyond any.
 
-    Whether all of them may go is asked before the first is held, and once more afterwards: somebody may have held
+    Whether all of them may go is asked before the first is held, and once more afterwards: another user may have held
     others meanwhile, and then as many as are too many go back.
     """
     writer = writer_of(client, dry_run)

@@ -138,7 +138,7 @@ class Listed(Generic[Row]):
     rows: Sequence[Row]
     data: Callable[[Sequence[Row]], Any] = list
     notes: Sequence[str] = ()  # for people, before the rows
-    nothing: str = ""  # what is said where there are no rows
+    nothing: str = ""  # printed where there are no rows
     above: Callable[[], None] | None = None  # what people get to see before the rows
     below: Callable[[], None] | None = None  # and after them
     after: Sequence[str] = field(default=())  # notes below everything
@@ -260,7 +260,7 @@ def _print_listed(view: View, found: Listed[Row], rows: Sequence[Row], table: Ta
 
 
 def nothing_in(kind: str, namespace: str | None, view: View) -> str:
-    """What is said of an empty list of a kind with namespaces. A selector may be why, and so may the namespace."""
+    """The sentence for an empty list of a kind with namespaces: a selector or the namespace may be why."""
     where = f"namespace {namespace}" if namespace else "this cluster"
     fitting = f" with {view.selector_text}" if view.selector_text else ""
     elsewhere = " Use -A to look in all namespaces." if namespace else ""

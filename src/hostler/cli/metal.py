@@ -52,7 +52,7 @@ def group() -> None:
     """See bare metal hosts and how many machines fit."""
 
 
-# What Baremetal Operator calls a host that needs nothing; `error` is nobody's work any more.
+# What Baremetal Operator calls a host that needs nothing; `error` needs a person.
 _TONES = dict.fromkeys(("available", "ready", "provisioned", "externally provisioned"), Tone.GOOD) | {
     "error": Tone.BAD, "new": Tone.QUIET, "unmanaged": Tone.QUIET,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from hostler.settings.resolve import resolve
 
 app = typer.Typer()
 _SECRETS = ", ".join(setting.name for setting in SETTINGS if not setting.has_flag)
-_HELP = f"""Run the operator until it is told to stop.
+_HELP = f"""Run the operator until Ctrl-C or SIGTERM.
 
 Every setting is a flag here, a variable in the environment (env ...) and a key in the file named by --config;
 a flag wins over the environment, the environment over the file. A switch --x is turned off by --no-x.

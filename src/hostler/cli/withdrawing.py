@@ -21,11 +21,11 @@ def refuse_while_on(settings: Settings, capability: str, *, yes: bool) -> None:
         typed = settings.source(OPERATOR) == f"flag {OPERATOR.flag}"  # a variable may be of another day
         if yes and not typed:
             raise Complaint(
-                f"Whether an operator still has {capability} on is not known: {none.sentence}",
+                f"Cannot tell whether an operator still has {capability} on: {none.sentence}",
                 hint="Say where it is or was with --operator URL, or leave --yes out and answer for it.",
                 code=Exit.REFUSED,
             ) from None
-        print_note(f"Whether an operator still has {capability} on is not known: {none.sentence}")
+        print_note(f"Cannot tell whether an operator still has {capability} on: {none.sentence}")
         return
     if any(one.name == capability and one.enabled for one in answer.status.capabilities):
         raise Complaint(
@@ -37,7 +37,7 @@ def refuse_while_on(settings: Settings, capability: str, *, yes: bool) -> None:
 
 
 def print_done(done: Sequence[str], output: Output, *, nothing: str) -> None:
-    """What was taken back; `nothing`: what is said where there was nothing to take back."""
+    """What was taken back; `nothing`: printed where there was nothing to take back."""
     from hostler.cli.answers import Withdrawn
 
     print_answer(Withdrawn(tuple(done)), output, lambda: print_note("Done." if done else nothing), names=done)

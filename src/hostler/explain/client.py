@@ -5,7 +5,7 @@ not know who asks: they bring a short-lived token of the ServiceAccount hostler-
 token never leaves for the operator. No vCenter password and no port-forward is needed.
 
 A Service leads to any replica. One that does not lead refuses who wants the leader, and the next try may reach it; a
-replica that does not lead answers in the end rather than nobody. A dry run takes no lease and is asked all the same.
+replica that does not lead answers in the end. A dry run takes no lease and is asked all the same.
 """
 
 from __future__ import annotations
