@@ -35,15 +35,19 @@ class Line(msgspec.Struct, rename="camel", frozen=True):
 
 async def list_lines(client: Client, namespace: str | None = None, labels: str = "") -> list[Line]:
     """Every Agent that reclaim has to do with: in a cluster, on its way out of one, or back in discovery."""
+    found = await _list_agents(client, namespace, labels)
+    return [line_of(one) for one in sorted(found, key=lambda one: key_of(one.metadata))]
+
+
+async def _list_agents(client: Client, namespace: str | None, labels: str = "") -> list[Agent]:
     try:
-        found = await client.list(AGENT, namespace, type=Agent, labels=labels)
+        return await client.list(AGENT, namespace, type=Agent, labels=labels)
     except NotFound:
         raise Complaint(
             "There are no Agents in this cluster: the kind is not installed.",
             hint="This is not the hub, or its CRDs are missing.",
             code=Exit.REFUSED,
         ) from None
-    return [line_of(agent) for agent in sorted(found, key=lambda agent: key_of(agent.metadata))]
 
 
 def line_of(agent: Agent) -> Line:
@@ -71,7 +75,7 @@ async def find_agent(client: Client, name: str, within: str = "") -> Agent:
             return await client.get(AGENT, rest, namespace, type=Agent)
         except NotFound:
             raise Complaint(f"There is no Agent {name}.", hint=_LIST, code=Exit.REFUSED) from None
-    agents = await client.list(AGENT, within or None, type=Agent)
+    agents = await _list_agents(client, within or None)
     found = [agent for agent in agents if name in (agent.metadata.name, agent.spec.hostname)]
     if len(found) == 1:
         return found[0]
