@@ -23,4 +23,4 @@ def test_an_operator_that_does_not_answer_counts_as_gone_only_if_it_was_named_by
     assert (refused.value.code, "--operator URL" in (refused.value.hint or "")) == (Exit.REFUSED, True)
     refuse_while_on(left_over, "metal", yes=False)  # then a person is asked
     refuse_while_on(resolve({OPERATOR.key: NOBODY}, {}, table=READ), "metal", yes=True)
-    assert capsys.readouterr().err.count("is not known") == 2
+    assert capsys.readouterr().err.count("Cannot tell") == 2

@@ -60,8 +60,8 @@ class NodeResult(Shape, frozen=True):
     code: int
     changed: bool = False
     state: str = ""
-    left: int | None = None
-    volumes: int | None = None
+    left: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
     blockers: tuple[PodBlocked, ...] = ()
 
 

@@ -89,9 +89,9 @@ def _what_cell(shown: Shown) -> Cell:
 
 
 def _lasted_text(shown: Shown) -> str:
-    from hostler.history.listing import lasted
+    from hostler.history.listing import duration_text
 
-    return lasted(shown.entry)
+    return duration_text(shown.entry)
 
 
 _TONES = {"refusal": Tone.BUSY, "gap": Tone.BAD, "inferred": Tone.QUIET}

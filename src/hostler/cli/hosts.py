@@ -143,7 +143,7 @@ def list_hosts(
     import msgspec
 
     from hostler.cli.cluster import ask_cluster, ask_operator
-    from hostler.inventory.listing import Filter, select_rows, summarise
+    from hostler.inventory.listing import Filter, select_rows, summarise_rows
     from hostler.inventory.wire import HostsAnswer
 
     wanted = Filter(frozenset(state), frozenset(kind), cluster, overdue, out, view.selector)
@@ -162,7 +162,7 @@ def list_hosts(
         return Listed(
             [Shown(row, answer.at) for row in rows],
             data=lambda shown: msgspec.structs.replace(answer, hosts=tuple(one.row for one in shown)),
-            notes=(*answer.notes, summarise(rows)),
+            notes=(*answer.notes, summarise_rows(rows)),
         )
 
     show_list(view, look, HOSTS)
