@@ -27,7 +27,7 @@ def shapes() -> dict[str, Any]:
     from hostler.maintenance.status import MaintenanceStatus
     from hostler.metal.listing import Capacity, HostLine
     from hostler.metal.migration.takeover import Line as Takeover
-    from hostler.platform.look import Status as Platform
+    from hostler.platform.status import PlatformStatus as Platform
     from hostler.reclaim.commands import Line as Reclaim
     from hostler.vsphere.pins import Entry
 
