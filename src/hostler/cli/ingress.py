@@ -13,7 +13,7 @@ from hostler.ingress.settings import INGRESS_WORKLOADS
 from hostler.settings.model import Settings
 
 if TYPE_CHECKING:
-    from hostler.ingress.status import Line
+    from hostler.ingress.status import IngressLine
 
 app = typer.Typer(no_args_is_help=True, help="See where ingress runs and why.")
 Resolving = Annotated[bool, typer.Option("--resolve/--no-resolve", help="Resolve the wildcard name from this machine.")]
@@ -25,7 +25,7 @@ def group() -> None:
 
 
 NONE = "There is no IngressController in this cluster, and the Fleet names no ingress to be placed."
-INGRESSES: Table[Line] = Table(
+INGRESSES: Table[IngressLine] = Table(
     name=lambda line: line.name,
     columns=(
         Column("ingress", lambda line: line.name, needed=True, least=16, wrap=True),
@@ -48,7 +48,7 @@ def status(settings: Settings, view: View, resolve: Resolving = True) -> None:
 
     named = settings[INGRESS_WORKLOADS]
 
-    def look() -> Listed[Line]:
+    def look() -> Listed[IngressLine]:
         lines = ask_cluster(settings, lambda client: status_of(client, resolving=resolve, named=named))
         found = [line for line in lines if view.is_in(line.namespace)]
 

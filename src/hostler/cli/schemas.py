@@ -19,7 +19,7 @@ def shapes() -> dict[str, Any]:
     from hostler.explain.registry import Answer
     from hostler.explain.wire import Config, StatusAnswer
     from hostler.history.wire import HistoryAnswer
-    from hostler.ingress.look import Line as Ingress
+    from hostler.ingress.status import IngressLine as Ingress
     from hostler.install.people import PeopleRole
     from hostler.install.rights import Right
     from hostler.inventory.operations import OperationsAnswer
