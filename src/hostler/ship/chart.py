@@ -24,7 +24,7 @@ from hostler.install.rights import Right
 from hostler.metal.kinds.webhook_objects import webhook_configurations
 from hostler.settings import foundation
 from hostler.settings.model import AnySetting
-from hostler.ship import alerts, command_schemas, diagrams, document, packages, settings_page
+from hostler.ship import alerts, artifact_hub, command_schemas, diagrams, document, issue_forms, packages, settings_page
 from hostler.ship.dashboard import dashboard
 
 Json = dict[str, Any]
