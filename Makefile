@@ -67,6 +67,7 @@ unit:
 bench: env ## benchmarks; writes bench/RESULTS.md
 	$(BIN)/python -m bench.runtime
 	$(BIN)/python -m bench.maintenance
+	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.metal
 	$(BIN)/python -m bench.reclaim
 	$(BIN)/python -m bench.join
