@@ -64,7 +64,7 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("join approve", "CSR --yes", (*["get certificatesigningrequests.certificates.k8s.io"] * 2, YES)),
     ("metal hosts", "-A", (*["list baremetalhosts.metal3.io"] * 2, YES)),
     ("metal capacity", "SPACE/t", (*["get metal3machinetemplates.infrastructure.cluster.x-k8s.io"] * 2, YES)),
-    ("metal takeover", "--check", (*["list baremetalhosts.metal3.io"] * 2, YES)),
+    ("metal takeover", "--check", (*["get customresourcedefinitions.apiextensions.k8s.io"] * 2, YES)),
     ("metal withdraw", "--yes", (*["list baremetalhosts.metal3.io"] * 2, YES)),
     ("reclaim status", "-A", (*["list agents.agent-install.openshift.io"] * 2, YES)),
     ("reclaim start", "SPACE/installed --yes", (*["get agents.agent-install.openshift.io"] * 2, YES)),
