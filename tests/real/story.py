@@ -100,6 +100,11 @@ class Story:
         self.prefix = f"{self.name}-{self.site.mark}"
         self.seen_before = len(self.site.tie.told)
 
+    @property
+    def operator_is_killed(self) -> bool:
+        """All the time, so that each write is followed by another life."""
+        return self.site.patience > 1
+
     def full(self, short: str) -> str:
         return f"{self.prefix}-{short}"
 
@@ -378,7 +383,7 @@ class Story:
         for pod, answers in self.trail.evictions().items():
             assert answers.count(201) <= 1, f"{pod} was evicted twice: {answers}"
             # Who was killed right after it leaves a next one that may ask for what is gone by then: no harm in that.
-            killed = self.site.patience > 1
+            killed = self.operator_is_killed
             assert refused or answers == [201] or (killed and answers.count(201) == 1), f"{pod}: {answers}"
 
     def end(self) -> None:

@@ -36,6 +36,7 @@ PATIENT = {
     "RELOCATE_TIMEOUT_SECONDS": "300",
     "POWER_ON_TIMEOUT_SECONDS": "300",
 }
+UNTOUCHED = ("left-to-drs",)  # its worker is left alone, so that there is no write to be killed after
 IMPATIENT = {
     "stubborn-guest": {"GUEST_SHUTDOWN_TIMEOUT_SECONDS": "8"},
     "no-tools": {"GUEST_SHUTDOWN_TIMEOUT_SECONDS": "8"},  # a restart does not know whether the guest was asked
@@ -144,7 +145,8 @@ def killed(name: str, sandbox: Sandbox, born: Nursery, folder: Path) -> None:
             telling(made, name, namespace) as story,
         ):
             SCRIPTS[name](story)
-    assert len(doors.stopped_at) >= 3, f"hardly anything was written: {doors.stopped_at}"
+    if name not in UNTOUCHED:
+        assert len(doors.stopped_at) >= 3, f"hardly anything was written: {doors.stopped_at}"
     assert chain.started >= len(doors.stopped_at)
     twice = [what for what, number in Counter(doors.writes).items() if number > 1 and must_not_repeat(what, name)]
     assert not twice, f"done twice: {twice}\ncrash points: {doors.stopped_at}"
