@@ -27,6 +27,7 @@ from tests.real.conftest import Eventually
 from tests.real.helming import CHART, SERVED, SETS, Helm, Object, bound, for_people, granted, only, rendered
 
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "Route"}  # of the Prometheus operator and OpenShift: not in the sandbox
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 ON = {
     "default": [],
     "maintenance": ["maintenance"],
@@ -239,12 +240,21 @@ def test_it_is_valid_by_the_published_schemas(charts: dict[str, str], name: str)
     """Offline, with every field known: by the oldest Kubernetes the chart admits and by the newest there is."""
     oldest = yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"].removeprefix(">=").removesuffix("-0")
     newest = kubernetes_validate.latest_version()
-    # Policies are left out by the chart where the API server has none.
-    versions = {**dict.fromkeys(FOREIGN, ()), POLICY.kind: (newest,), BINDING.kind: (newest,)}
+    # The chart leaves out policies where the API server has none, and conditions of webhooks where it knows none.
+    newer = dict.fromkeys((POLICY.kind, BINDING.kind, *WEBHOOKS), (newest,))
     for one in rendered(charts[name]):
-        for version in versions.get(one["kind"], (oldest, newest)):
+        for version in (dict.fromkeys(FOREIGN, ()) | newer).get(one["kind"], (oldest, newest)):
             by = kubernetes_validate.validate(one, version, strict=True)
             assert version.startswith(by), "by this version, and not by another"
+
+
+def test_webhooks_have_no_conditions_where_the_api_server_knows_none(helm: Helm) -> None:
+    oldest = yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"].removeprefix(">=").removesuffix("-0")
+    words = ("template", "hostler", str(CHART), "-f", str(SETS["bare-metal"]), "--kube-version", oldest)
+    found = [one for one in rendered(helm(*words)) if one["kind"] in WEBHOOKS]
+    assert len(found) == 2
+    for one in found:
+        kubernetes_validate.validate(one, oldest, strict=True)
 
 
 def test_an_unknown_field_is_not_valid_by_them(charts: dict[str, str]) -> None:

@@ -145,7 +145,8 @@ def test_a_host_comes_in_once(
 ) -> None:  # fmt: skip
     """Expected, let in, signed; its serving certificate; and nobody else under its name."""
     early = ask_client(boot, name)
-    says(running, early, f"nobody expects a node named {name}", eventually)
+    # A definition that is as new as the operator may be followed only after the first bookmark, a minute later.
+    says(running, early, f"nobody expects a node named {name}", eventually, 150)
     assert not approved(sandbox, early)
     events = "/apis/events.k8s.io/v1/events?fieldSelector=reason%3DUnknownHost"
     eventually(lambda: early in {one["regarding"]["name"] for one in sandbox.read(events)["items"]}, 60, "an event")

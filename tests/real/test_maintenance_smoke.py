@@ -49,11 +49,10 @@ def test_the_leader_hands_over_before_its_own_node_is_emptied(
     sandbox: Sandbox, namespace: str, tmp_path: Path, eventually: Eventually, flags: tuple[str, ...]
 ) -> None:
     with operator(sandbox, tmp_path, namespace, *flags, "--node-name", NODE, name="here") as here:
-        here.said("lease: create")  # a new lease is waited for once; the other one starts meanwhile
+        here.said("leading")  # before the other one is there to lead
         with operator(sandbox, tmp_path, namespace, *flags, name="there") as there:
             here.said(f"vCenter {flags[1]} is connected.")
             asked(sandbox, here, "plan", HOST, wants=f"{NODE} would be emptied and stopped")
-            here.said("leading")
             there.said(f"vCenter {flags[1]} is connected.")
             sandbox.maintenance(HOST, "enter")
             eventually(lambda: state(sandbox) == "powered-off", 120, "the node is emptied and its VM off")

@@ -107,7 +107,9 @@ def test_a_host_returns_to_discovery_and_into_a_second_cluster(
     until(lambda: expected <= {reason for _, reason in case.events()}, "every step is told")
 
     explained = json.loads(
-        hostler(kubeconfig, "explain", f"agent/{case.name}", "--operator", running.url, "--output", "json").stdout
+        hostler(
+            kubeconfig, "explain", f"agent/{case.namespace}/{case.name}", "--operator", running.url, "--output", "json"
+        ).stdout
     )
     assert explained["explanations"][0]["outcome"] == "It is in discovery."
     with urllib.request.urlopen(f"{running.url}/metrics", timeout=30) as answer:
@@ -167,7 +169,9 @@ def test_every_refusal_has_its_reason_and_nothing_is_begun(
         until(lambda case=case, reason=reason: ("Warning", reason) in case.events(), reason)  # type: ignore[misc]
     provider.reach("unbinding-pending-user-action", "ManagedByMachineProvider")
     assert "aws:///us-east-1/i-1" in provider.message()
-    explained = hostler(clusters.hub.kubeconfig, "explain", f"agent/{last.name}", "--operator", running.url)
+    explained = hostler(
+        clusters.hub.kubeconfig, "explain", f"agent/{last.namespace}/{last.name}", "--operator", running.url
+    )
     assert "LastControlPlane" in explained.stdout, explained.stderr
 
     # What a person can mend, or mean: then it goes.

@@ -117,7 +117,7 @@ def plan_of(clusters: Site, case: Case, wishes: tuple[str, ...], told: dict[str,
     """What an operator that may write nothing foretells."""
     flags = ("--dry-run", "--no-leader-election", *wishes)
     with operator(clusters.hub, clusters.folder, clusters.home, *flags, name="dry", told=clusters.told | told) as dry:
-        words = ("plan", f"agent/{case.name}", "--operator", dry.url, "--output", "json")
+        words = ("plan", f"agent/{case.namespace}/{case.name}", "--operator", dry.url, "--output", "json")
 
         def planned() -> list[dict[str, str]]:
             answer = json.loads(hostler(clusters.hub.kubeconfig, *words).stdout or "{}")
@@ -155,7 +155,7 @@ def test_beside_assisted_service_hosts_are_explained_and_left_alone(clusters: Si
         case = make()
         before = case.agent()
         with clusters.running("--no-leader-election", name="beside") as running:
-            words = ("explain", f"agent/{case.name}", "--operator", running.url)
+            words = ("explain", f"agent/{case.namespace}/{case.name}", "--operator", running.url)
 
             def explained() -> str:
                 said = " ".join(hostler(clusters.hub.kubeconfig, *words).stdout.split())

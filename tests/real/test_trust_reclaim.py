@@ -250,7 +250,7 @@ def test_no_word_of_a_tenants_server_is_in_a_condition(clusters: Site, running: 
     case.unbind()
     until(lambda: "it answered HTTP 500 (it failed)" in case.message(), "its answer in our own text")
     assert case.condition() == ("Unknown", "Deciding")
-    told = hostler(clusters.hub.kubeconfig, "explain", f"agent/{case.name}", "--operator", running.url)
+    told = hostler(clusters.hub.kubeconfig, "explain", f"agent/{case.namespace}/{case.name}", "--operator", running.url)
     assert told.returncode == 0, told.stderr
     events = clusters.here.get(f"/apis/events.k8s.io/v1/namespaces/{case.namespace}/events")
     assert SECRET_WORDS not in json.dumps([case.agent(), told.stdout, events])
