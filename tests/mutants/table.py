@@ -270,6 +270,13 @@ MUTANTS = (
         "of two rivals for one name both are let in",
         "unit/test_join_decide.py::test_two_requests_for_one_host_are_left_to_a_person",
     ),
+    Mutant(
+        "join/decide.py",
+        "    again = UNREAD_SECONDS if _is_unread(facts) else AGAIN_SECONDS\n",
+        "    again = AGAIN_SECONDS\n",
+        "a node that asks while an inventory is being read waits a minute",
+        "unit/test_join_decide.py::test_a_request_that_waits_for_what_is_read_is_looked_at_soon",
+    ),
     # -- the stop button, other controllers, the API server
     Mutant(
         "safety/guard.py",

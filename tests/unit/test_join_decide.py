@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostler.host.facts import Known, Unknown
-from hostler.join.decide import judge_request, judge_requests
+from hostler.join.decide import AGAIN_SECONDS, UNREAD_SECONDS, decide, judge_request, judge_requests
 from hostler.join.kubelet_request import Misshapen, Shape, shape_of
 from hostler.join.model import (
     CLIENT,
@@ -457,3 +457,19 @@ def test_the_fleet_limits_serving_certificates(limits: dict[str, Any], more: dic
 
 def test_no_serving_certificate_while_the_fleets_limits_are_unknown() -> None:
     assert judged(serving(), facts(node(), limits=Unknown("the Fleet is still being read"))).act is Act.WAIT
+
+
+# -- when it looks again
+
+
+@pytest.mark.parametrize("unread", ["nodes", "invited", "used", "crowd"])
+def test_a_request_that_waits_for_what_is_read_is_looked_at_soon(unread: str) -> None:
+    """An inventory without objects sends no event once it is read: nothing else would bring the request back."""
+    known = facts(**{unread: Unknown("it is still being read")})
+    wake = decide([client()], known, POLICY, NOW).wake
+    assert wake == UNREAD_SECONDS
+    assert wake < AGAIN_SECONDS
+
+
+def test_a_request_that_is_let_in_is_not_looked_at_again() -> None:
+    assert decide([client()], facts(), POLICY, NOW).wake is None

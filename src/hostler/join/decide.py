@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hostler.host.conditions import count, names
-from hostler.host.facts import Known
+from hostler.host.facts import Known, Unknown
 from hostler.instant import Instant, parse
 from hostler.join.kubelet_request import Misshapen, Shape, requester_rule, shape_of
 from hostler.join.model import (
@@ -42,6 +42,7 @@ from hostler.kube.kinds import CONFIG_MAP
 BATCH = 200  # hosts remembered in one patch
 REMEMBERED_SECONDS = 30 * 86400.0  # a host let in longer ago than this, whom nobody expects, is forgotten
 AGAIN_SECONDS = 60.0
+UNREAD_SECONDS = 5.0  # the same while a fact is unknown: an empty kind sends no event once it has been read
 
 
 def decide(
@@ -69,7 +70,14 @@ def decide(
         remembers = remembers or memory is not None
         batches.append(Batch(memory, tuple(_approval(verdict, judged[verdict.csr]) for verdict in batch)))
     waiting = any(verdict.act is Act.WAIT or (verdict.act is Act.LEAVE and verdict.serving) for verdict in verdicts)
-    return Decision({verdict.csr: verdict for verdict in verdicts}, tuple(batches), AGAIN_SECONDS if waiting else None)
+    again = UNREAD_SECONDS if _is_unread(facts) else AGAIN_SECONDS
+    return Decision({verdict.csr: verdict for verdict in verdicts}, tuple(batches), again if waiting else None)
+
+
+def _is_unread(facts: Facts) -> bool:
+    """Whether anything that every request is judged by is not known."""
+    shared = (facts.nodes, facts.invited, facts.used, facts.crowd, facts.limits)
+    return any(isinstance(fact, Unknown) for fact in shared)
 
 
 def _approval(verdict: Verdict, request: SigningRequest) -> Write:
