@@ -465,8 +465,8 @@ def test_no_serving_certificate_while_the_fleets_limits_are_unknown() -> None:
 @pytest.mark.parametrize("unread", ["nodes", "invited", "used", "crowd"])
 def test_a_request_that_waits_for_what_is_read_is_looked_at_soon(unread: str) -> None:
     """An inventory without objects sends no event once it is read: nothing else would bring the request back."""
-    known = facts(**{unread: Unknown("it is still being read")})
-    wake = decide([client()], known, POLICY, NOW).wake
+    missing: dict[str, Any] = {unread: Unknown("it is still being read")}
+    wake = decide([client()], facts(**missing), POLICY, NOW).wake
     assert wake == UNREAD_SECONDS
     assert wake < AGAIN_SECONDS
 
