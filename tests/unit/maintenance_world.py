@@ -110,6 +110,7 @@ class Play:
     slow: dict[str, float] = field(default_factory=dict)  # VM: seconds from its start to its kubelet's
     mute: set[str] = field(default_factory=set)  # VMs whose kubelet does not come up
     booting: dict[str, float] = field(default_factory=dict)  # VM: when its kubelet comes up
+    down_before: set[str] = field(default_factory=set)  # nodes whose kubelet was not up when we cordoned them
     beats: dict[str, int] = field(default_factory=dict)  # how often each kubelet renewed its lease
     silent: dict[str, float] = field(default_factory=dict)  # node: since when its kubelet is not heard of
     version: int = 1
@@ -176,6 +177,7 @@ class Play:
     def crash(self, host: str) -> None:
         """Its power goes. HA starts what ran there on another host with a free device, never seen off; or nothing."""
         self.cancel(host)
+        self.down_before -= {vm.name for vm in self.inventory.vms_on(f"host-{host}")}
         self.put(Host, f"host-{host}", connection="notResponding")
         for vm in self.inventory.vms_on(f"host-{host}"):
             if vm.power == "poweredOn":
@@ -358,8 +360,12 @@ class Play:
         self.must_be_known(one.action, name)
         match one.action:
             case PatchNode(body):
-                if body.get("spec", {}).get("unschedulable", True) is not True:
-                    assert self.up(name), f"{name} is given back, and its kubelet is not up"
+                cordon = body.get("spec", {}).get("unschedulable", "as it is")
+                if cordon is True and not self.up(name):
+                    self.down_before.add(name)
+                elif cordon in (None, False):
+                    # Called off before anything was stopped, a node goes back as it was: it may have been down then.
+                    assert self.up(name) or name in self.down_before, f"{name} is given back, and its kubelet is not up"
                 if since := body["metadata"].get("annotations", {}).get(SHUTDOWN_SINCE):
                     self.memory.stop_noted(self._subject(name), since)
                 self.patch(name, body)
@@ -403,6 +409,7 @@ class Play:
 
     def off(self, name: str) -> None:
         self.put(Vm, f"vm-{name}", power="poweredOff", tools="guestToolsNotRunning")
+        self.down_before.discard(name)
 
     def power_on(self, one: Decision, name: str, drs: bool) -> None:
         """As vCenter does: with DRS on any host with a free device, else where it is registered, or not at all."""

@@ -554,6 +554,24 @@ def room_somewhere(play: Play) -> list[str]:
     return [host.name for host in play.inventory.hosts() if play.free(host)]
 
 
+def test_called_off_before_anything_was_stopped_a_node_goes_back_as_it_was() -> None:
+    """HA has just started its machine, which no kubelet tells of yet; its cordon is all that we added."""
+    play = Play()
+    play.cluster()
+    for host in ("esx1", "esx3"):
+        play.host(host)
+    play.worker("a", "esx1")
+    play.mute.add("a")
+    play.crash("esx1")
+    play.enter("esx3")
+    play.tick()
+    assert play.nodes["a"].spec.unschedulable
+    play.cancel("esx3")
+    play.run(5)
+    assert not play.nodes["a"].spec.unschedulable
+    assert not play.state("a")
+
+
 def test_killed_after_every_single_action_it_ends_the_same() -> None:
     """The plain story, once for each point at which the process can die."""
     for crash in range(40):
