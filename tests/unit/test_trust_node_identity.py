@@ -52,6 +52,7 @@ from hostler.maintenance.model import (
     Policy,
     State,
 )
+from hostler.maintenance.observe import Observer
 from hostler.maintenance.status import (
     EventReporter,
     IdentityRefused,
@@ -331,8 +332,9 @@ def test_an_attribute_that_is_defined_later_is_seen() -> None:
 def machines_of(made: Yard, clock: Clock = boottime) -> NodeMachines:
     """The Machines of this cluster, empty as yet."""
     machines = NodeMachines(Client(Nowhere()), Metrics(), clock)
-    made.identities = made.observer.identities = Identities(made.nodes, made.vcenters, made.observer.marks, machines)
+    made.identities = Identities(made.nodes, made.vcenters, made.observer.marks, machines)
     made.identities.name_cluster(CLUSTER)
+    made.observer = Observer(made.identities, made.sources, made.memory, LABEL, made.observer._room)
     return machines
 
 
